@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from fedul_flwr.baselines.pseudo_label import label_by_network
-from fedul_flwr.data.types import Content, number
+from fedul_flwr.data.types import Content, Value, number
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.client_training import labeling_views, staged_task
-from fedul_flwr.federated.messages import to_arrays
+from fedul_flwr.federated.messages import ARRAYS, to_arrays
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.transcript import Asked
 from fedul_flwr.learning.local import LocalTask, Round, load_arrays
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels
 
 LABEL = "fedsem-label"
 """Phase in which all clients label their points, and name under which they store the labels."""
+LABELED_WITH = "labeled-with"
+"""Digest of the model of that phase. A training message of a secure sum names it, so that owners
+train on labels of one model or on none."""
 
 
 class FedSem(MethodStrategy):
@@ -28,12 +37,29 @@ class FedSem(MethodStrategy):
     policy: LabelStages
 
     can_train_alone = False
+    _labeled_with = b""
+
+    def client_config(self) -> dict[str, Value]:
+        """In a secure sum also by which model points were labeled."""
+        named = {LABELED_WITH: self._labeled_with.hex()} if self.settings.sums_updates else {}
+        return {**super().client_config(), **named}
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Also by which model points were labeled."""
+        by = {LABELED_WITH: np.frombuffer(self._labeled_with, np.uint8)}
+        return {**super().state_dict(), **(by if self._labeled_with else {})}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore the state."""
+        self._labeled_with = state.get(LABELED_WITH, np.zeros(0, np.uint8)).tobytes()
+        super().load_state_dict({key: v for key, v in state.items() if key != LABELED_WITH})
 
     def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
         """The sample; a client that failed to label its points trains on its given labels only."""
         first_stage = self.policy.on_labels_only
         if not first_stage(round_number) and first_stage(round_number - 1):
             model = Content(to_arrays(arrays), {"after-round": round_number - 1})
+            self._labeled_with = Asked({ARRAYS: model.arrays}, {}).model
             self.registry.query(grid, LABEL, dict.fromkeys(self.registry.clients, model))
         return super().before_train(round_number, arrays, grid)
 
@@ -42,16 +68,19 @@ class FedSemClient(MethodClient[PartlyLabeledData]):
     """Labels its points once, and trains on these labels in all later rounds."""
 
     data_class = PartlyLabeledData
+    extra_phases = frozenset({LABEL})
 
     def on_phase(self, name: str, content: Content) -> Content:
         """Label all unlabeled points with the received model."""
         if name != LABEL:
             return super().on_phase(name, content)
+        by = Asked({ARRAYS: content.arrays}, {}).model
         load_arrays(self.model, content.arrays)
         after = number(content, "after-round")
         views = labeling_views(self.settings, self.node.partition_id, after)
         labels = label_by_network(self.model, self.data, views)
         stored = {"labels": labels.labels, "confidence": labels.confidence}
+        stored[LABELED_WITH] = np.frombuffer(by, np.uint8)
         self.state.save(LABEL, after, stored)
         return Content()
 
@@ -60,7 +89,8 @@ class FedSemClient(MethodClient[PartlyLabeledData]):
 
         def label() -> PseudoLabels:
             stored = self.state.load(LABEL, round.number)
-            if not stored:
+            by = stored[LABELED_WITH].tobytes().hex() if stored else ""
+            if not stored or round.config.get(LABELED_WITH, by) != by:
                 return PseudoLabels.none(len(self.data.unlabeled))
             return PseudoLabels(stored["labels"], stored["confidence"])
 

@@ -84,7 +84,7 @@ class FedSiam(MethodStrategy):
     """
 
     policy_class = LabelStages
-    can_train_alone = can_sum = False
+    can_train_alone = False
     codec: TeacherCodec
     _steps = 0
 

@@ -140,7 +140,6 @@ class SemiFL(LabelSourceStrategy):
 
     trains_at_server = True
     server_order = "after"
-    can_sum = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -19,7 +19,7 @@ class ServerOnly(MethodStrategy):
 
     trains_at_server = True
     server_order = "after"
-    returns_models = can_sum = False
+    returns_models = False
 
     @classmethod
     def validate(cls, settings: RunConfig) -> None:

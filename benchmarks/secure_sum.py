@@ -21,6 +21,7 @@ from fedul_flwr.secure.identities import Purpose
 from fedul_flwr.secure.session import FROM, TO, Session, new_key, participants_message
 from fedul_flwr.secure.vector_sum import (
     SumServer,
+    apart_message,
     degree,
     join_sum,
     mask_vector,
@@ -31,7 +32,7 @@ from fedul_flwr.secure.vector_sum import (
 SIZES = ((10, 1_000_000), (50, 1_000_000), (100, 1_000_000))
 GROWTH = ((50, 1000), (100, 1000), (200, 1000), (400, 1000), (1000, 1000))
 QUICK_SIZES, QUICK_GROWTH = ((5, 1000),), ((5, 100), (10, 100))
-MODEL = b"m" * 32
+QUESTION = b"m" * 32
 
 
 def measure(quick: bool) -> Outcome:
@@ -101,11 +102,12 @@ def _round(outcome: Outcome, clients: int, size: int) -> dict[str, float]:
         for client in everyone:
             state[client], keys[client] = new_key(purpose, None)
         message = participants_message(keys, dict.fromkeys(everyone, 0))
+        message |= apart_message(frozenset())
         for client in everyone:
             state[client], sealed[client] = join_sum(state[client], client, message, purpose, None)
     number = Session.from_arrays(0, 0, state[0]).number
     with timed("server"):
-        server = SumServer(number, everyone, 1, everyone, MODEL, pinned=False)
+        server = SumServer(number, everyone, 1, everyone, pinned=False)
     terms = server.terms()
     for client in everyone:
         parts = {
@@ -115,7 +117,7 @@ def _round(outcome: Outcome, clients: int, size: int) -> dict[str, float]:
         }
         with timed("client"):
             state[client], answers[client] = offer_shares(
-                state[client], client, 0, {**terms, **parts}, pinned=False
+                state[client], client, 0, {**terms, **parts}, 1, QUESTION, pinned=False
             )
     with timed("server"):
         server.take_shares(answers)
@@ -126,7 +128,7 @@ def _round(outcome: Outcome, clients: int, size: int) -> dict[str, float]:
         shares = server.shares_for(client)
         with timed("client"):
             state[client], masked[client] = mask_vector(
-                state[client], client, 0, shares, words[client], MODEL
+                state[client], client, 0, shares, words[client], QUESTION, pinned=False
             )
     opened = {}
     with timed("server"):
@@ -153,7 +155,7 @@ def _round(outcome: Outcome, clients: int, size: int) -> dict[str, float]:
         "server": spent["server"],
         "bytes": sent / (4 * size * len(left)),
     }
-    title = f"{clients} × {size:,} ({degree(clients)} neighbors)"
+    title = f"{clients} × {size:,} ({degree(clients, False)} neighbors)"
     outcome.rows.append(
         (
             title,

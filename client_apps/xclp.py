@@ -101,6 +101,7 @@ class XCLPClient(MethodClient[PartlyLabeledData]):
     """Takes part in a propagation before training, and trains on the propagated labels."""
 
     data_class = PartlyLabeledData
+    extra_phases, alone = frozenset(PHASES), frozenset({phases.ROWS})
 
     @cached_property
     def graph(self) -> GraphPoints:

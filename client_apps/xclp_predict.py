@@ -49,6 +49,7 @@ class XCLPPredictClient(MethodClient[PartlyLabeledData]):
     """Takes part in one propagation and writes labels and confidences of its unlabeled points."""
 
     data_class = PartlyLabeledData
+    extra_phases = frozenset({*PHASES, LABEL})
 
     @cached_property
     def graph(self) -> GraphPoints:

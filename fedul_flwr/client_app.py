@@ -31,7 +31,7 @@ from fedul_flwr.federated.client import (
 )
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.disclosure import answer_with_log
-from fedul_flwr.federated.masked_update import SHARES, common_records
+from fedul_flwr.federated.masked_update import SHARES, Summed, common_records
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
@@ -46,6 +46,7 @@ from fedul_flwr.federated.messages import (
     to_record,
     to_records,
 )
+from fedul_flwr.federated.transcript import Asked
 
 ClientBuilder = Callable[[Context], MethodClient[Any]]
 
@@ -79,12 +80,15 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
         }
         message.content = RecordDict()  # frees a second copy of the model
         shares = received.pop(SHARES, {})
-        summed = client.settings.sums_updates
-        start = common_records(received, dict(arrays), ARRAYS) if summed else {}
         started = time.time()  # after the slow import of torch
-        update = client.train(arrays, config, received)
-        if summed:
-            update = client.masked(update, start, shares, config)
+        if client.settings.sums_updates:
+            asked = Asked({ARRAYS: dict(arrays), **received}, config, client.alone)
+            client.sums.accept(Summed.UPDATE, asked)
+            start = common_records(received, dict(arrays), ARRAYS)
+            update = client.masked(client.train(arrays, config, received), start, shares, asked)
+        else:
+            client.require_no_sum("an update")
+            update = client.train(arrays, config, received)
         metrics = {"num-examples": update.num_examples, **_numbers(update.metrics)}
         reply = RecordDict(
             {
@@ -109,11 +113,7 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
     @_hide_private_errors
     def evaluate(message: Message, context: Context) -> Message:
         client = build(context)
-        if client.settings.sums_updates:
-            raise UserError(
-                "The server asked for a loss of this client alone, in a run with secure sums.",
-                "server-asks-too-much",
-            )
+        client.require_no_sum("a loss")
         arrays, config = _unpack(message, client)
         loss, num_examples, metrics = client.evaluate(list(arrays.values()), config)
         record = MetricRecord({"num-examples": num_examples, "loss": loss, **_numbers(metrics)})
@@ -124,8 +124,9 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
     def phase(message: Message, context: Context) -> Message:
         content = from_records(message.content)
         name = str(content.values.pop("phase"))
-        answer = build(context).on_phase(name, content)
-        return Message(to_records(answer), reply_to=message)
+        client = build(context)
+        client.require_phase(name)
+        return Message(to_records(client.on_phase(name, content)), reply_to=message)
 
     return app
 

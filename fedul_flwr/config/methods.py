@@ -75,6 +75,7 @@ class Method:
     trains : whether it trains a model over rounds; if not, its clients label their points once.
     needs_labels : whether somebody must have a label, also if the first weights (``start-from``)
         tell classes apart.
+    can_sum : whether a sum of its clients' models is all that the server needs (``secure-sum``).
     disclosures : ``"module:NAME"`` of a tuple of :class:`fedul_flwr.federated.disclosure.Sent`, all
         that its clients send; by default an update of the model.
     line : one sentence on how it learns; empty for a method of somebody's own that has none.
@@ -89,6 +90,7 @@ class Method:
     data: DataKind = "unlabeled-sets"
     trains: bool = True
     needs_labels: bool = True
+    can_sum: bool = True
     disclosures: str = "fedul_flwr.federated.disclosure:TRAINING"
     line: str = ""
     needs: str = ""
@@ -232,6 +234,7 @@ _BUILT_IN = (
         disclosures="fedul_flwr.federated.disclosure:DESCRIBE_ONLY",
         # Uses the same split as the methods it is compared with, but only the server's part.
         settings=(UnlabeledSetSettings, ServerTrainingSettings),
+        can_sum=False,
     ),
     # Upper bound: the points of the same split, with their labels.
     Method(
@@ -267,6 +270,7 @@ _BUILT_IN = (
         disclosures="fedul_flwr.client_apps.xclp_predict:DISCLOSURES",
         settings=(LabelSettings, XCLPSettings, XCLPPredictSettings),
         data="partly-labeled",
+        can_sum=False,
         trains=False,
     ),
     Method(
@@ -324,6 +328,7 @@ _BUILT_IN = (
         disclosures="fedul_flwr.baselines.fedsiam:DISCLOSURES",
         settings=(LabelSettings, StageSettings),
         data="partly-labeled",
+        can_sum=False,
     ),
     Method(
         name="fedmatch",
@@ -395,6 +400,7 @@ _BUILT_IN = (
             SemiFLSettings,
         ),
         data="partly-labeled",
+        can_sum=False,
     ),
     Method(
         name="all-labels",

@@ -52,6 +52,9 @@ class OwnerLimits(Settings):
     min_labeled_clients: Annotated[int, Field(ge=1)] = 3
     """Least allowed `xclp.min-labeled-clients`; t + 2 against t owners who work together. Also the
     fewest clients in a masked sum of columns or updates, which are never fewer than 3."""
+    allow_regrouping: bool = False
+    """Whether what was summed in secret before, a model's updates or the columns, may be summed
+    again over other clients: both sums together tell the part of those who are in one alone."""
     max_codes_epsilon: NotNegative = 0.0
     """If set, XCLP needs a `codes-epsilon` from above 0 to this."""
     max_labels_epsilon: NotNegative = 0.0

@@ -222,6 +222,13 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
             "settings-contradict",
             setting="scaffold.option",
         )
+    if shared.sums_updates and not method.can_sum:
+        raise UserError(
+            f"Setting secure-sum = 'on': the server of method {shared.method!r} needs more than a "
+            "sum of its clients' models.",
+            "method-mismatch",
+            setting="secure-sum",
+        )
     privacy = sections.get("dp")
     if isinstance(privacy, DPSettings):
         refuse_unaccounted(shared, privacy)

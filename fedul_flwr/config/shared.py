@@ -462,7 +462,6 @@ class SharedSettings(TrainingSettings):
         Literal["off", "on"],
         only_with("base", *SUMMED),
         only_with("evaluate", "global"),
-        only_without("method", "xclp-predict"),
     ] = "off"
     """With `on` the server reads the sum of a round's updates, weights and metrics, and none of a
     single client (docs/privacy.md). Updates travel in fixed point; `max-update-norm` clips them at
@@ -492,6 +491,11 @@ class SharedSettings(TrainingSettings):
             raise ValueError(
                 f"frozen-rounds = {self.frozen_rounds} does not go with base = 'scaffold', whose "
                 "variates are of all layers: choose another base"
+            )
+        if self.sums_updates and self.learning_rate_schedule == "client-plateau":
+            raise ValueError(
+                "secure-sum = 'on' does not go with learning-rate-schedule = 'client-plateau', "
+                "whose step sizes come from what each client was told alone: choose 'plateau'"
             )
         if self.base == "fednova" and self.optimizer != "sgd":
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,9 +40,10 @@ class LocalGrid(Grid):
     """
 
     def __init__(self, num_supernodes: int, run_config: dict[str, Any]) -> None:
+        run = secrets.randbits(62)  # owners tell runs apart by it
         self.contexts = {
             FIRST_NODE_ID + index: Context(
-                run_id=0,
+                run_id=run,
                 node_id=FIRST_NODE_ID + index,
                 node_config={"partition-id": index, "num-partitions": num_supernodes},
                 state=RecordDict(),

@@ -32,6 +32,7 @@ from fedul_flwr.federated.client_data import ClientData, ClientState
 from fedul_flwr.federated.columns import plain_moments, raw_rows, received_scaling
 from fedul_flwr.federated.masked_update import MASKED, MaskedUpdates, Summed, in_steps
 from fedul_flwr.federated.masked_update import PHASES as SUM_PHASES
+from fedul_flwr.federated.transcript import Asked
 from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS, variate_rounds
 from fedul_flwr.secure.column_sums import exact_sums
 
@@ -42,6 +43,12 @@ if TYPE_CHECKING:
 
 
 D = TypeVar("D", bound=ClientData)
+
+PHASES_OF_ALL = (
+    *(messages.DESCRIBE, messages.SETUP, messages.COLUMNS),
+    *(messages.PERSONAL, messages.END),
+)
+"""Phases that a client of every method answers, besides those of secure sums."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,11 @@ class MethodClient(NumPyClient, Generic[D]):
 
     data_class: Any = ClientData
     """Class of the client's data."""
+    extra_phases: frozenset[str] = frozenset()
+    """Phases of the method that a client answers also in a run with secure sums: what they tell
+    about its data is no sum, but is encrypted or nothing."""
+    alone: frozenset[str] = frozenset()
+    """Records of a training message that are for this client alone, see :class:`Asked`."""
 
     def task(self, round: Round) -> LocalTask:
         """What the client trains on in a round; its model has the weights of the round's start.
@@ -165,6 +177,26 @@ class MethodClient(NumPyClient, Generic[D]):
             "server-asks-too-much",
         )
 
+    def require_no_sum(self, what: str) -> None:
+        """Refuse to tell ``what`` of this client alone in a run with secure sums.
+
+        Raises
+        ------
+        UserError
+            If the run has secure sums, or the owner requires them.
+        """
+        if self.settings.sums_updates or self.node.require_secure_sum:
+            raise UserError(
+                f"The server asked for {what} of this client alone, where it may read sums only.",
+                "server-asks-too-much",
+            )
+
+    def require_phase(self, name: str) -> None:
+        """Refuse phase ``name`` if it would tell, in a run with secure sums, what is in no sum;
+        errors as of :meth:`require_no_sum`."""
+        if name not in {*PHASES_OF_ALL, *SUM_PHASES, *self.extra_phases}:
+            self.require_no_sum(f"phase {name!r}")
+
     def describe(self) -> Iterator[str]:
         """Lines about the data for their owner; they may contain paths, names and labels."""
         yield from self.data.describe()
@@ -235,13 +267,13 @@ class MethodClient(NumPyClient, Generic[D]):
         )
 
     def masked(
-        self, update: Update, start: Mapping[str, Arrays], shares: Arrays, config: Mapping[str, Any]
+        self, update: Update, start: Mapping[str, Arrays], shares: Arrays, asked: Asked
     ) -> Update:
         """The update as the server gets it with ``secure-sum = "on"``."""
         buffers = self.buffer_names()
         trained = {messages.ARRAYS: update.arrays, **update.records}
         size, metrics = update.num_examples, update.metrics
-        words, named = self.sums.mask(trained, size, metrics, start, shares, config, buffers)
+        words, named = self.sums.mask(trained, size, metrics, start, shares, asked, buffers)
         return Update({MASKED: words}, int(size > 0), named)
 
     def buffer_names(self) -> list[str]:

@@ -9,7 +9,6 @@ a few numbers, its weight and its metrics among them. Other sums are of numbers 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +25,13 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Arrays, Content, Floats, l2_norm, number
+from fedul_flwr.data.types import Arrays, Content, Floats, count, l2_norm, number
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_data import ClientState
-from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, metric_forms
-from fedul_flwr.learning.variates import CONTROL, USED_ROUND
+from fedul_flwr.federated.ledger import Ledger, ledger_file
+from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, SETUP, metric_forms
+from fedul_flwr.federated.transcript import Asked, question
+from fedul_flwr.learning.variates import CONTROL
 from fedul_flwr.propagation.privacy import fresh_gaussians
 from fedul_flwr.secure.column_sums import DIGITS
 from fedul_flwr.secure.identities import Identities, Purpose, read_identities
@@ -41,8 +42,8 @@ from fedul_flwr.secure.session import (
     NONCE,
     PARTICIPANTS,
     PRIVATE,
-    PUBLIC,
     SIGNATURES,
+    bytes_array,
     new_key,
     require_enough,
 )
@@ -60,8 +61,10 @@ from fedul_flwr.secure.vector_sum import (
     mask_vector,
     offer_shares,
     quantize,
+    quorum,
+    require_question,
     step_size,
-    threshold,
+    survivors_of,
     unmask,
     whole_numbers,
     whole_words,
@@ -87,15 +90,19 @@ class Summed(StrEnum):
     """Losses on held-out points (``selection = "heldout"``)."""
 
     def number(self, round_number: int) -> int:
-        """Number of the sum in a round: later ones have larger numbers."""
-        return len(Summed) * round_number + [*Summed].index(self) + 1
+        """Number of the sum in its run: later ones have larger numbers, and once a run is once."""
+        once = [Summed.COLUMNS, Summed.SETS]
+        if self in once:
+            return 1 + once.index(self)
+        return 1 + 2 * round_number + (self is Summed.HELDOUT)
 
     def tail(self, count: int) -> Tail:
         """The form of a vector of ``count`` numbers."""
         return Tail(count, DIGITS if self is Summed.COLUMNS else NUMBERS.digits)
 
 
-OF = "of"
+OF, ROUND, DIGEST = "of", "server-round", "digest"
+"""Which sum, of which round, and the digest of what will come with the request for a vector."""
 
 MASKED = "masked"
 """Name of the array in which a vector travels."""
@@ -116,7 +123,7 @@ NUMBERS = Tail(SLOTS, 4)
 """Where they are in a vector: last, each in four words."""
 _STEPS = 2**64
 """Steps of one: numbers are added exactly, as multiples of 2^-64."""
-_STORED, _SUMMANDS, _SUMMED = "secure-sum", "summands", "summed"
+_STORED, _SUMMANDS, _MODEL = "secure-sum", "summands", "model"
 
 
 # The vector
@@ -289,24 +296,6 @@ def from_steps(steps: Sequence[int]) -> Floats:
     return np.array([number / _STEPS for number in steps])
 
 
-def digest(records: Mapping[str, Arrays], config: Mapping[str, Any]) -> bytes:
-    """32 bytes of what all clients of a round train on: the model and the values sent with it.
-
-    Parameters
-    ----------
-    records : the model under ``"arrays"``, and SCAFFOLD's variate.
-    """
-    sha = hashlib.sha256(b"fedul-flwr model 1")
-    for record in sorted(records):
-        for name in sorted(records[record]):
-            array = records[record][name]
-            sha.update(repr((record, name, array.dtype.str, array.shape)).encode())
-            sha.update(np.ascontiguousarray(array).data)
-    shared = {key: config[key] for key in sorted(config) if key != USED_ROUND}
-    sha.update(json.dumps(shared, sort_keys=True).encode())
-    return sha.digest()
-
-
 def common_records(records: Mapping[str, Arrays], model: Arrays, name: str) -> dict[str, Arrays]:
     """The records that all clients of a round get: the model, and SCAFFOLD's variate."""
     return {name: model, **{key: records[key] for key in records if key == CONTROL}}
@@ -345,6 +334,8 @@ class MaskedUpdates:
     ) -> None:
         self._settings, self._node, self._state, self._part_of = settings, node, state, part
         self._client = node.partition_id
+        file = ledger_file(node)
+        self._ledger = Ledger(file) if file else None
 
     def on_phase(self, name: str, content: Content) -> Content:
         """Answer one of :data:`PHASES`; a complaint names whose message cannot be used.
@@ -368,6 +359,45 @@ class MaskedUpdates:
         self._state.set_ephemeral(_STORED, dict(state))
         return Content(arrays=dict(reply))
 
+    def accept(self, of: Summed, asked: Asked) -> None:
+        """Refuse to compute numbers from anything but what was announced for this sum.
+
+        Raises
+        ------
+        UserError
+            If it is another sum, round, model or setting than the masks are for; if the numbers
+            were asked for before; or if the same numbers were summed before over other clients.
+        """
+        state = self._stored()
+        require_question(state, self._question(state, asked.digest))
+        number = asked.values.get(ROUND, int(state[ROUND]))
+        if (of, number) != (_of(state), int(state[ROUND])):
+            raise UserError(
+                "The server asked for another round or sum than it has announced.",
+                "server-out-of-turn",
+            )
+        key = hashlib.sha256(of.encode() + asked.model)
+        self._refuse_others(key.digest(), state[PARTICIPANTS].tolist())
+        self._state.set_ephemeral(_STORED, {**state, _MODEL: bytes_array(key.digest())})
+
+    def _question(self, state: Arrays, asked: bytes) -> bytes:
+        setup = self._state.values(SETUP)
+        largest = float(state[LARGEST_WEIGHT])
+        of, server_round = _of(state), int(state[ROUND])
+        return question(self._state.run, setup, of, server_round, largest, asked)
+
+    def _refuse_others(self, key: bytes, clients: Sequence[int]) -> None:
+        """Refuse a sum of what was summed before over others: two sums tell the difference."""
+        before = self._ledger.clients_of(key) if self._ledger else None
+        if before is None or before == [*clients] or self._node.allow_regrouping:
+            return
+        odd = ", ".join(map(str, sorted({*before} ^ {*clients})))
+        raise UserError(
+            f"The same was summed before over other clients: both sums together would tell the "
+            f"part of client(s) {odd}. Ask all clients of that sum, or choose another seed.",
+            "server-names-others",
+        )
+
     def mask(
         self,
         trained: Mapping[str, Arrays],
@@ -375,7 +405,7 @@ class MaskedUpdates:
         metrics: Mapping[str, Any],
         start: Mapping[str, Arrays],
         shares: Arrays,
-        config: Mapping[str, Any],
+        asked: Asked,
         buffers: Collection[str],
     ) -> tuple[Words, dict[str, Any]]:
         """The masked vector of an update, and its metrics' names, each with the value 1.
@@ -384,9 +414,10 @@ class MaskedUpdates:
         ----------
         trained : the model after training, and the change of SCAFFOLD's variate, as in ``start``.
         num_examples : number of points trained on; with 0 the update does not count.
+        metrics : of training.
         start : what :func:`common_records` gives.
         shares : what others have sealed for this client.
-        config : values that came with the model.
+        asked : what :meth:`accept` has accepted.
         buffers : names of the model's batch-norm statistics.
         """
         state, privacy = self._stored(), self._settings[DPSettings]
@@ -421,27 +452,40 @@ class MaskedUpdates:
         clients = int(state[_SUMMANDS])
         if is_private:
             step = step_size(largest_change(self._settings), clients)
-            changes = add_noise(changes, privacy, step, self._least(state))
+            changes = add_noise(changes, privacy, step, quorum(clients))
         rng = stream(self._settings.seed, "rounding", int(state[LAST]), self._client)
         words = layout.words(changes, numbers, clients, rng)
-        renewed, masked = self._masked(shares, words, digest(start, config), NUMBERS)
+        renewed, masked = self._masked(shares, words, asked, NUMBERS)
         self._state.set_ephemeral(_STORED, dict(renewed))
         forms = {key: [1.0] * size if size >= 0 else 1.0 for key, size in metric_forms(metrics)}
         return masked, forms
 
     def _masked(
-        self, shares: Arrays, words: Words, model: bytes, tail: Tail
+        self, shares: Arrays, words: Words, asked: Asked, tail: Tail
     ) -> tuple[Arrays, Words]:
         """State after a vector, and the vector under its masks."""
-        state = self._stored()
+        state, begun = self._stored(), int(self._stored()[BEGUN])
+        what = self._question(state, asked.digest)
         try:
-            return mask_vector(state, self._client, int(state[BEGUN]), shares, words, model, tail)
+            renewed, masked = mask_vector(
+                state, self._client, begun, shares, words, what, self._pinned, tail
+            )
         except PeerError as error:
             # A complaint in place of a vector would be another kind of reply: it follows when the
             # next sum begins, and this client drops out of this one.
-            subject = {COMPLAINT: np.array(error.peer, np.int64)}
-            self._state.set_ephemeral(_STORED, {**state, **subject})
+            subjects = {COMPLAINT: np.array(error.peers, np.int64)}
+            self._state.set_ephemeral(_STORED, {**state, **subjects})
             raise UserError(str(error), error.code) from error
+        if self._ledger and not self._ledger.answer(self._state.run, int(state[LAST])):
+            raise self._answered(int(state[LAST]))
+        return renewed, masked
+
+    def _answered(self, number: int) -> UserError:
+        return UserError(
+            f"The server asked again for secure sum {number}, or an earlier one: this client has "
+            "answered.",
+            "server-out-of-turn",
+        )
 
     def _part(self, content: Content) -> tuple[Arrays, Arrays]:
         """Numbers of this client alone, masked."""
@@ -449,21 +493,15 @@ class MaskedUpdates:
         if named not in {*Summed} - {Summed.UPDATE}:
             raise UserError("The server did not say which sum it asks for.", "message-incomplete")
         of = Summed(str(named))
-        summed = self._state.values(_SUMMED)
-        if of in summed:
-            raise UserError(
-                f"The server asked for a second sum of {of}, which would tell one part.",
-                "server-out-of-turn",
-            )
         of_sum = {SEALED, SHARE_SENDERS}
         shares = {key: array for key, array in content.arrays.items() if key in of_sum}
         sent = {key: array for key, array in content.arrays.items() if key not in shares}
+        asked = Asked({ARRAYS: sent}, content.values)
+        self.accept(of, asked)
         numbers = self._part_of(of, Content(sent, content.values))
         tail = of.tail(len(numbers))
         words = whole_words(numbers, tail.digits)
-        state, masked = self._masked(shares, words, digest({ARRAYS: sent}, content.values), tail)
-        if of in (Summed.COLUMNS, Summed.SETS):  # with others, a second sum shows a part
-            self._state.set_values(_SUMMED, {**summed, of: True})
+        state, masked = self._masked(shares, words, asked, tail)
         return state, {MASKED: masked}
 
     def _weight(self, num_examples: int, largest: float) -> float:
@@ -503,26 +541,34 @@ class MaskedUpdates:
     def _shares(self, content: Content) -> tuple[Arrays, Arrays]:
         state = dict(self._stored())
         if COMPLAINT in state:
-            peer = int(state.pop(COMPLAINT))
+            peers = [*map(int, state.pop(COMPLAINT))]
             self._state.set_ephemeral(_STORED, state)
-            if peer in content.arrays.get(PARTICIPANTS, ()):
-                raise PeerError(f"Client {peer} sent shares that do not open.", peer)
+            if here := [p for p in peers if p in content.arrays.get(PARTICIPANTS, ())]:
+                raise PeerError(f"Client {here[0]} sent shares that do not open.", *here)
+        largest, named = content.values.get(LARGEST_WEIGHT), content.values.get(OF)
+        if not isinstance(largest, float) or not 1 <= largest <= 2.0**40 or named not in {*Summed}:
+            raise UserError("The server did not say what a secure sum is of.", "message-incomplete")
+        of, server_round = Summed(str(named)), count(content, ROUND)
+        asked = checked_array("The server sent", content.arrays, DIGEST, np.uint8, (KEY_BYTES,))
+        last = self._ledger.last_answer(self._state.run) if self._ledger else 0
+        if (sum_number := of.number(server_round)) <= last:
+            raise self._answered(sum_number)
+        terms = {
+            **{OF: np.array([*Summed].index(of)), ROUND: np.array(server_round)},
+            LARGEST_WEIGHT: np.array(largest),
+        }
         state, reply = offer_shares(
             state,
             self._client,
             int(state[BEGUN]),
             content.arrays,
-            self._identities is not None,
+            sum_number,
+            self._question(terms, asked.tobytes()),
+            self._pinned,
         )
         present = content.arrays[PARTICIPANTS]
         require_enough(present, self._fewest)
-        largest = content.values.get(LARGEST_WEIGHT)
-        if not isinstance(largest, float) or not 1 <= largest <= 2.0**40:
-            raise UserError(
-                "The server sent no largest weight for a secure sum.", "message-incomplete"
-            )
-        terms = {_SUMMANDS: np.array(len(present)), LARGEST_WEIGHT: np.array(largest)}
-        return {**state, **terms}, reply
+        return {**state, **terms, _SUMMANDS: np.array(len(present))}, reply
 
     def _confirm(self, content: Content) -> tuple[Arrays, Arrays]:
         state = self._stored()
@@ -531,13 +577,25 @@ class MaskedUpdates:
                 "The server asked for a signature of an owner without an identity.",
                 "server-asks-too-much",
             )
-        signature = confirm(state, self._client, content.arrays, self._identities)
-        return state, {SIGNATURES: signature}
+        signed, signature = confirm(
+            state, self._client, content.arrays, self._identities, self._fewest
+        )
+        self._note(state, content)
+        return signed, {SIGNATURES: signature}
 
     def _unmask(self, content: Content) -> tuple[Arrays, Arrays]:
         state = self._stored()
-        least = max(self._least(state), self._fewest)
-        return unmask(state, self._client, content.arrays, self._identities, least)
+        opened = unmask(state, self._client, content.arrays, self._identities, self._fewest)
+        if not self._pinned:  # else it has signed the list
+            self._note(state, content)
+        return opened
+
+    def _note(self, state: Arrays, content: Content) -> None:
+        """Note over whom this is summed, or refuse if it was over others before."""
+        listed = survivors_of(state, self._client, content.arrays)
+        self._refuse_others(state[_MODEL].tobytes(), listed)
+        if self._ledger:
+            self._ledger.sign(state[_MODEL].tobytes(), listed)
 
     @property
     def _fewest(self) -> int:
@@ -545,10 +603,10 @@ class MaskedUpdates:
         limit = self._node.min_labeled_clients if self._node.data else 0
         return max(fewest_summed(self._settings), limit)
 
-    def _least(self, state: Arrays) -> int:
-        """Fewest clients of whose vectors this client opens the sum, on any graph."""
-        members, pinned = len(state[PUBLIC]), self._identities is not None
-        return threshold(int(state[_SUMMANDS]), members, pinned)
+    @property
+    def _pinned(self) -> bool:
+        """Whether this owner knows the others by their identities."""
+        return self._identities is not None
 
     @cached_property
     def _identities(self) -> Identities | None:
@@ -564,3 +622,8 @@ class MaskedUpdates:
                 "The server asked for a secure sum that this client has not joined.", "not-sent-yet"
             )
         return stored
+
+
+def _of(state: Arrays) -> Summed:
+    """What the sum is of for which this client has shared masks."""
+    return list(Summed)[int(state[OF])]

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from logging import INFO
+from functools import partial
+from logging import INFO, WARNING
 from typing import Any, cast
 
 import numpy as np
@@ -21,11 +23,12 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays, Content, Value, count
-from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError
+from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError, UserError
 from fedul_flwr.federated.grid import RoundLog
 from fedul_flwr.federated.masked_update import (
     BEGUN,
     CONFIRM,
+    DIGEST,
     FIRST_METRIC,
     KEYS,
     LARGEST_WEIGHT,
@@ -34,12 +37,12 @@ from fedul_flwr.federated.masked_update import (
     OF,
     PART,
     PEERS,
+    ROUND,
     SHARES,
     UNMASK,
     Layout,
     Summed,
     common_records,
-    digest,
     largest_change,
 )
 from fedul_flwr.federated.messages import (
@@ -57,12 +60,13 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
+from fedul_flwr.federated.transcript import Asked
 from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED
 from fedul_flwr.secure.messages import (
     COMPLAINT,
     check_complaint,
     checked_array,
-    exclude,
+    judge,
     subjects,
 )
 from fedul_flwr.secure.session import (
@@ -80,15 +84,17 @@ from fedul_flwr.secure.session import (
     is_sealed,
     participants_message,
 )
-from fedul_flwr.secure.similarity import ExcludedClientsError
 from fedul_flwr.secure.vector_sum import (
     COMPLETE,
     Opened,
+    Pairs,
     SumServer,
     Tail,
     TooFewLeftError,
     Words,
+    apart_message,
     neighbors,
+    spare,
     whole_numbers,
 )
 
@@ -112,7 +118,9 @@ class SecureSums:
         self._session: bytes = b""
         self._members: dict[int, ClientRef] = {}
         self._parts: dict[int, Arrays] = {}
-        self._pinned = self._renew = False
+        self._pinned = self._renew = self._heard = False
+        self._apart: set[tuple[int, int]] = set()
+        """Complaints of the run: who has made one, and about whom."""
         self._server: SumServer | None = None
 
     # Before training
@@ -142,10 +150,10 @@ class SecureSums:
         content = messages[0].content
         received = {name: to_arrays(record) for name, record in content.array_records.items()}
         self._start = common_records(received, received[ARRAYS], ARRAYS)
-        config = cast(ConfigRecord, content[CONFIG])
+        config = dict(cast(ConfigRecord, content[CONFIG]))
         self._layout = Layout.of(self._start, buffers, largest_change(self._settings))
         try:
-            answers = self._shared(asked, digest(self._start, dict(config)), Summed.UPDATE)
+            answers = self._shared(asked, Asked(received, config).digest, Summed.UPDATE)
         except TooFewLeftError as error:
             raise NoUpdateError(f"Round {round_number}: {error}") from error
         assert self._server is not None
@@ -159,10 +167,18 @@ class SecureSums:
         form = PlainArray.of(np.zeros(self._layout.size, np.uint32))
         return chosen, {ARRAYS: array_record({MASKED: form})}
 
-    def _shared(self, asked: Iterable[int], model: bytes, of: Summed) -> list[int]:
-        """The clients that have shared this sum's masks; new sessions without who must leave."""
+    def _shared(self, asked: Iterable[int], question: bytes, of: Summed) -> list[int]:
+        """The clients that have shared this sum's masks; new sessions without who must leave.
+
+        Complaints are heard once: in the second try those who complain drop out of this sum.
+        """
+        self._heard = False
         present = self._without_giants(sorted(asked))
         while True:
+            by_number = {client.partition_id: client for client in self._registry.clients}
+            if self._apart:
+                trusted = self._trusted([by_number[client] for client in present])
+                present = [client.partition_id for client in trusted]
             if not set(present) <= self._members.keys() or self._is_stale(present):
                 self._open_session(present)
                 present = [client for client in present if client in self._members]
@@ -171,16 +187,16 @@ class SecureSums:
                 sorted(self._members),
                 of.number(self._round),
                 present,
-                model,
                 pinned=self._pinned,
+                apart=self._apart_here(self._members),
             )
-            largest = self._largest_weight(present)
-            terms = server.terms()
+            terms = {**server.terms(), DIGEST: bytes_array(question)}
+            values: dict[str, Value] = {
+                **{OF: of.value, ROUND: self._round},
+                LARGEST_WEIGHT: self._largest_weight(present),
+            }
             contents = {
-                self._members[client]: Content(
-                    arrays={**terms, **self._parts.get(client, {})},
-                    values={LARGEST_WEIGHT: largest},
-                )
+                self._members[client]: Content({**terms, **self._parts.get(client, {})}, values)
                 for client in present
             }
 
@@ -199,10 +215,9 @@ class SecureSums:
             replies = self._registry.query(self._grid, SHARES, contents, check)
             answers = {client.partition_id: answer.arrays for client, answer in replies.items()}
             self._summands = len(present)
-            left = self._without_complaints(answers)
-            if left is not None:
+            if self._complaints(answers):
                 self._members = {}
-                present = left
+                present = [client for client in present if client in answers]
                 continue
             for client in answers:
                 self._parts.pop(client, None)
@@ -248,7 +263,7 @@ class SecureSums:
         The graph of more than :data:`COMPLETE` clients is sparse: of a client's neighbors in a part
         of them too few would be there.
         """
-        everyone = self._registry.clients
+        everyone = self._trusted(self._registry.clients)
         if len(everyone) > COMPLETE and 4 * len(present) < 3 * len(everyone):
             everyone = [client for client in everyone if client.partition_id in present]
         left = self._registry.present(everyone)
@@ -261,6 +276,7 @@ class SecureSums:
             if answers is not None:
                 return
             left = [client for client in left if str(client) not in self._rounds.record.failed]
+            left = self._trusted(left)
 
     def _exchanged(self, members: Sequence[ClientRef]) -> bool | None:
         """One attempt: whether all have sent what others need; ``None`` if some have to leave."""
@@ -280,7 +296,8 @@ class SecureSums:
         some = Session.from_arrays(
             min(keys), self._round, {**participants, PRIVATE: nonce, NONCE: nonce}
         )
-        beside = neighbors(some.number, sorted(keys))
+        self._pinned = all((answer[SIGNATURES] != UNSIGNED).any() for answer in keys.values())
+        beside = neighbors(some.number, sorted(keys), self._pinned, self._apart_here(keys))
 
         def check_sealed(client: ClientRef, answer: Content) -> None:
             number, origin = client.partition_id, _ORIGIN.format(client.partition_id)
@@ -291,13 +308,14 @@ class SecureSums:
                 if not is_sealed(answer.arrays.get(f"{TO}{peer}"), FEWEST_SEALED):
                     raise BadMessageError(f"{origin} no secret for client {peer}.")
 
-        contents = {client: Content(arrays=participants) for client in replies}
+        apart = self._apart_here(keys)
+        sent = {**participants, **apart_message(apart)}
+        contents = {client: Content(arrays=sent) for client in replies}
         replies = self._registry.query(self._grid, PEERS, contents, check_sealed)
         sealed = {client.partition_id: answer.arrays for client, answer in replies.items()}
-        if self._without_complaints(sealed) is not None or len(sealed) < len(keys):
+        if self._complaints(sealed) or len(sealed) < len(keys):
             return None
         self._session, self._members, self._renew = some.number, by_number, False
-        self._pinned = all((answer[SIGNATURES] != UNSIGNED).any() for answer in keys.values())
         self._parts = {
             client: {f"{FROM}{peer}": sealed[peer][f"{TO}{client}"] for peer in beside[client]}
             for client in keys
@@ -305,15 +323,51 @@ class SecureSums:
         log(INFO, "Round %s: %s clients share keys for secure sums.", self._round, len(keys))
         return True
 
-    def _without_complaints(self, answers: Mapping[int, Arrays]) -> list[int] | None:
-        """Who is left after complaints, counted as failures; ``None`` if there are none."""
+    def _complaints(self, answers: dict[int, Arrays]) -> bool:
+        """Whether clients complain for the first time in this sum, so that keys are made anew.
+
+        Two clients of which one complains about the other share no masks from now on, whoever of
+        them lies. Who would share with too few leaves. In the second try of a sum those who
+        complain leave it, and their answers go from ``answers``.
+        """
+        complaints = subjects(answers)
+        if not complaints:
+            return False
         by_number = {client.partition_id: client for client in self._registry.clients}
-        try:
-            exclude(subjects(answers).items(), answers)
-        except ExcludedClientsError as error:
-            self._registry.fail({by_number[c]: why for c, why in error.excluded.items()})
-            return list(error.left)
-        return None
+        told = [f"{by_number[a]} about {by_number[b]}" for a, b in complaints]
+        log(WARNING, "Round %s: messages do not open: %s.", self._round, ", ".join(told))
+        if self._heard:
+            reason = "it complained about other clients a second time while a secure sum began"
+            again = {client for client, _ in complaints}
+            self._registry.fail({by_number[client]: reason for client in sorted(again)})
+            for client in again:
+                del answers[client]
+            return False
+        self._heard = True
+        self._apart |= {*complaints}
+        return True
+
+    def _trusted(self, clients: Sequence[ClientRef]) -> list[ClientRef]:
+        """``clients`` without those that would share masks with too few of the others.
+
+        Those who are at fault leave first, then who has lost too many of the remaining pairs.
+        """
+        numbers, most = [c.partition_id for c in clients], partial(spare, pinned=self._pinned)
+        guilty, pairs = judge(self._apart, numbers, most)
+        lost = Counter(client for pair in pairs for client in pair)
+        allowed = most(len(numbers) - len(guilty))
+        out = {**guilty, **{client: n for client, n in lost.items() if n > allowed}}
+        reasons = {c: f"its messages and those of {n} other(s) do not open" for c, n in out.items()}
+        gone = {
+            client: reasons[client.partition_id] for client in clients if client.partition_id in out
+        }
+        self._registry.fail(gone)
+        return [client for client in clients if client not in gone]
+
+    def _apart_here(self, clients: Collection[int]) -> Pairs:
+        """Pairs of ``clients`` that share nothing."""
+        here = {*clients}
+        return frozenset((min(pair), max(pair)) for pair in self._apart if here.issuperset(pair))
 
     # After training
 
@@ -363,7 +417,7 @@ class SecureSums:
         self._grid, self._round = grid, self._rounds.record.round
         sent, shared = dict(arrays or {}), {**(values or {}), OF: of.value}
         numbers = [client.partition_id for client in clients]
-        sharing = self._shared(numbers, digest({ARRAYS: sent}, shared), of)
+        sharing = self._shared(numbers, Asked({ARRAYS: sent}, shared).digest, of)
         server, tail = self._server, of.tail(size)
         assert server is not None
 
@@ -415,6 +469,12 @@ class SecureSums:
         """Put the mean model, variate and metrics into every reply."""
         changes, numbers = self._layout.read(words, self._summands)
         weight, trained = numbers[0], numbers[1]
+        if not (0 <= trained <= len(replies) and float(trained).is_integer()):
+            raise UserError(
+                f"Round {self._round}: the clients' masks do not cancel: one of them was told "
+                "something else than the others, or runs another program.",
+                "sum-wrong",
+            )
         if weight <= 0 or trained <= 0:
             text = f"Round {self._round}: no client had anything to learn from."
             raise NothingToLearnError(text)

@@ -130,8 +130,6 @@ class MethodStrategy(Strategy):
     """Whether its clients learn something without each other (``base = "local"``)."""
     returns_models = True
     """Whether clients return whole models, which ``max-update-norm`` can measure."""
-    can_sum = True
-    """Whether a sum of its clients' models is all that the server needs (``secure-sum``)."""
     rate_factor = 1.0
     _server_loss: float | None = None
     _parallel: ArrayRecord | None = None
@@ -220,13 +218,6 @@ class MethodStrategy(Strategy):
                     "method-mismatch",
                     setting="server.when",
                 )
-        if settings.sums_updates and not cls.can_sum:
-            raise UserError(
-                f"Setting secure-sum = 'on': the server of method {settings.method!r} needs more "
-                "than a sum of its clients' models.",
-                "method-mismatch",
-                setting="secure-sum",
-            )
 
     def make_codec(self) -> UpdateCodec:
         """Create the codec for this method's models."""

@@ -474,7 +474,7 @@ class DistanceServer:
             keys = {client: answers[client][PUBLIC].tobytes() for client in self._left}
             pairs = [(a, b) for a, b in combinations(self._left, 2) if keys[a] == keys[b]]
         else:
-            pairs = [*subjects({client: answers[client] for client in self._left}).items()]
+            pairs = subjects({client: answers[client] for client in self._left})
         exclude(pairs, self._left)
         for client in self._left:
             self._hear(client, dict(answers[client]))

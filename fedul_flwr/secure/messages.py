@@ -2,15 +2,14 @@
 
 Each contradiction is between two clients, of which at least one does not do what it should: a
 message that its reader cannot open, or numbers of both that give no distance. Two honest clients
-never contradict each other. So who is in most contradictions is at fault, as long as most clients
-are honest; between two clients that contradict nobody else, nobody can tell.
+never contradict each other, so fewer than a third of all, who may all lie, decide about nobody.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,18 +20,18 @@ from fedul_flwr.secure.similarity import Arrays, ExcludedClientsError
 
 
 class PeerError(UserError):
-    """A client's message to another client that cannot be used.
+    """Messages of other clients to a client that cannot be used.
 
     Attributes
     ----------
-    peer : its sender.
+    peers : their senders; the text is about the first.
     """
 
     code = "message-incomplete"
 
-    def __init__(self, message: str, peer: int, code: str = "") -> None:
+    def __init__(self, message: str, *peers: int, code: str = "") -> None:
         super().__init__(message, code)
-        self.peer = peer
+        self.peers = peers
 
 
 @contextmanager
@@ -41,7 +40,25 @@ def messages_from(peer: int) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise PeerError(str(error), peer, error.code) from None
+        raise PeerError(str(error), peer, code=error.code) from None
+
+
+@contextmanager
+def errors_of_peers() -> Iterator[Callable[[int], AbstractContextManager[None]]]:
+    """Read messages of several clients, each in a block of what this gives: one PeerError at the
+    end is about all that cannot be used."""
+    wrong: dict[int, UserError] = {}
+
+    @contextmanager
+    def read(peer: int) -> Iterator[None]:
+        try:
+            yield
+        except UserError as error:
+            wrong[peer] = error
+
+    yield read
+    for error in wrong.values():
+        raise PeerError(str(error), *wrong, code=error.code) from None
 
 
 def check_length(num_bits: int, most: int, protocol: str) -> None:
@@ -78,12 +95,12 @@ def checked_array(
 
 
 COMPLAINT = "complaint"
-"""The only array of an answer that is a complaint: the number of its subject."""
+"""The only array of an answer that is a complaint: the numbers of its subjects."""
 
 
 def complain(error: PeerError) -> tuple[Arrays, Arrays]:
     """A client's state and its answer once it cannot use a message: it remembers nothing."""
-    return {}, {COMPLAINT: np.array(error.peer, np.int64)}
+    return {}, {COMPLAINT: np.array(error.peers, np.int64)}
 
 
 def check_complaint(origin: str, client: int, answer: Arrays, peers: Collection[int]) -> None:
@@ -101,28 +118,73 @@ def check_complaint(origin: str, client: int, answer: Arrays, peers: Collection[
     BadMessageError
         If it is about the sender or another client than those, or there is more than it.
     """
-    subject = int(checked_array(origin, answer, COMPLAINT, np.int64, ()))
-    if len(answer) > 1 or subject == client or subject not in peers:
+    listed = checked_array(origin, answer, COMPLAINT, np.int64, np.shape(answer[COMPLAINT]))
+    about = listed.tolist() if listed.ndim == 1 else []
+    if len(answer) > 1 or client in about or not 0 < len({*about} & {*peers}) == len(about):
         raise BadMessageError(f"{origin} a complaint that is none.", "message-form")
 
 
-def subjects(answers: Mapping[int, Arrays]) -> dict[int, int]:
-    """About whom clients complain, by the clients that do."""
-    return {
-        client: int(answer[COMPLAINT]) for client, answer in answers.items() if COMPLAINT in answer
-    }
+def subjects(answers: Mapping[int, Arrays]) -> list[tuple[int, int]]:
+    """Who complains about whom: pairs of a client that does and its subject."""
+    return [
+        (client, int(subject))
+        for client, answer in answers.items()
+        if COMPLAINT in answer
+        for subject in answer[COMPLAINT]
+    ]
 
 
-def exclude(contradictions: Iterable[tuple[int, int]], present: Iterable[int]) -> None:
-    """Decide who leaves, so that no contradiction is left.
+def a_third(clients: int) -> int:
+    """Most of ``clients`` that are fewer than a third of them."""
+    return (clients - 1) // 3
 
-    Again and again the client with most contradictions leaves; if several have as many, all of
-    these do.
+
+def judge(
+    complaints: Iterable[tuple[int, int]],
+    present: Iterable[int],
+    most: Callable[[int], int] = a_third,
+) -> tuple[dict[int, int], list[tuple[int, int]]]:
+    """Who is at fault, each with its number of contradictions; and pairs where nobody can tell.
+
+    Two honest clients never contradict each other. So who contradicts more others than lie is at
+    fault. Again and again those in most contradictions leave, of several those who complain most.
+    Fewer clients than that decide about nobody: what is left are pairs, of which either may lie.
 
     Parameters
     ----------
-    contradictions : pairs of clients, in any order; more than one of the same two counts once. A
-        client that contradicts itself is a pair with itself, and leaves first.
+    complaints : pairs of clients, who complains first; more than one of the same two counts once.
+    present : all clients that have not left yet.
+    most : most contradictions of a client that is not at fault, by the number of clients.
+    """
+    here = set(present)
+    made = {pair for pair in complaints if here.issuperset(pair)}
+    guilty: dict[int, int] = {}
+    while True:
+        pairs = {(min(pair), max(pair)) for pair in made}
+        times = Counter(client for pair in pairs for client in pair)
+        # Of two clients that contradict nobody else nobody can tell, however few there are.
+        over = [client for client in times if times[client] > max(1, most(len(here)))]
+        if not over:
+            return guilty, sorted(pairs)
+        complained = Counter(client for client, _ in made)
+        worst = max((times[client], complained[client]) for client in over)
+        leaving = {c for c in over if (times[c], complained[c]) == worst}
+        guilty |= {client: times[client] for client in sorted(leaving)}
+        here -= leaving
+        made = {pair for pair in made if leaving.isdisjoint(pair)}
+
+
+def exclude(contradictions: Iterable[tuple[int, int]], present: Iterable[int]) -> None:
+    """Decide who leaves a comparison of points, so that no contradiction is left.
+
+    Every two clients are compared there, so that no pair can be left out as in a sum: those who are
+    at fault leave, and both sides of each other contradiction. So a client that lies about an
+    honest one leaves with it.
+
+    Parameters
+    ----------
+    contradictions : pairs of clients, see :func:`judge`. A client that contradicts itself is a pair
+        with itself, and leaves first.
     present : the clients that have not left yet.
 
     Raises
@@ -130,28 +192,19 @@ def exclude(contradictions: Iterable[tuple[int, int]], present: Iterable[int]) -
     ExcludedClientsError
         If there is a contradiction; without anybody to leave if it is with one who has left.
     """
-    here, all_pairs = sorted(present), {frozenset(pair) for pair in contradictions}
+    here, all_pairs = sorted(present), [*contradictions]
     if not all_pairs:
         return
-    pairs = {pair for pair in all_pairs if pair.issubset(here)}
-    excluded: dict[int, str] = {}
-    tied: set[int] = set()
-    for client in sorted(client for pair in pairs if len(pair) == 1 for client in pair):
-        excluded[client] = "what it has sent the server does not go together"
-    pairs = {pair for pair in pairs if pair.isdisjoint(excluded)}
-    while pairs:
-        times = Counter(client for pair in pairs for client in pair)
-        most = max(times.values())
-        leaving = sorted(client for client, count in times.items() if count == most)
-        for client in leaving:
-            peers = sorted(peer for pair in pairs if client in pair for peer in pair - {client})
-            if len(leaving) == 1:
-                excluded[client] = f"its messages and those of {most} others do not go together"
-                continue
-            tied.add(client)
-            excluded[client] = (
-                f"its messages and those of client(s) {', '.join(map(str, peers))} do not go "
-                "together, and nobody can tell whose fault it is"
-            )
-        pairs = {pair for pair in pairs if pair.isdisjoint(leaving)}
+    wrong = sorted({one for one, other in all_pairs if one == other and one in here})
+    excluded = dict.fromkeys(wrong, "what it has sent the server does not go together")
+    left = [client for client in here if client not in excluded]
+    guilty, pairs = judge([pair for pair in all_pairs if pair[0] != pair[1]], left)
+    for client, times in guilty.items():
+        excluded[client] = f"its messages and those of {times} others do not go together"
+    for client in (tied := sorted({client for pair in pairs for client in pair})):
+        peers = sorted({peer for pair in pairs if client in pair for peer in pair} - {client})
+        excluded[client] = (
+            f"its messages and those of client(s) {', '.join(map(str, peers))} do not go "
+            "together, and nobody can tell whose fault it is"
+        )
     raise ExcludedClientsError(excluded, tied, [c for c in here if c not in excluded])

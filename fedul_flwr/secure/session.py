@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeGuard
@@ -46,7 +46,7 @@ from safetensors.numpy import load, save
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED, Identities, Purpose
-from fedul_flwr.secure.messages import checked_array, messages_from
+from fedul_flwr.secure.messages import checked_array, errors_of_peers, messages_from
 from fedul_flwr.secure.similarity import Arrays
 
 Entropy = Callable[[int], bytes]
@@ -538,13 +538,16 @@ def join(
     num_points: int,
     purpose: Purpose,
     identities: Identities | None,
+    strangers: Collection[int] = (),
 ) -> Session:
     """Join a session with the participants that the server names, or refuse.
+
+    Nothing is shared with ``strangers``, whatever their keys are.
 
     Raises
     ------
     PeerError
-        For a participant whose key no known owner has signed for this purpose.
+        For participants whose keys no known owner has signed for this purpose.
     UserError
         For fewer than :data:`FEWEST` participants, a repeated one, or another key or size than this
         client's own.
@@ -583,10 +586,12 @@ def join(
             "server-names-others",
         )
     if identities:
-        for (client, key), signature in zip(session.public.items(), signatures, strict=True):
-            if client != number:
-                with messages_from(client):
-                    identities.check(client, purpose, key, signature)
+        signed = zip(session.public.items(), signatures, strict=True)
+        with errors_of_peers() as read:
+            for (client, key), signature in signed:
+                if client != number and client not in strangers:
+                    with read(client):
+                        identities.check(client, purpose, key, signature)
     return session
 
 

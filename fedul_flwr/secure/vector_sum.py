@@ -6,9 +6,12 @@ streams of AES-256. Seeds of self masks, and keys to pair keys, are shared among
 Shamir's scheme: a client that drops out after its shares can be taken out of the sum.
 
 Keys for a run are exchanged once: every two neighbors then have a secret. The keys of one sum are
-derived from it, from the sum's number and from a digest of what the client computes with: a server
-that sends two clients different models gets noise. What is opened for a client that drops out are
-keys of one sum, never those of the run.
+derived from it and from the sum's :class:`Transcript`, the digest of everything on which a client's
+answer depends: a server that tells two clients different things gets noise. Owners with identities
+sign the same digest with the list of those who are in the sum, once, and open it only if more than
+two thirds of its participants have signed (the consistency check of Bonawitz et al.; that all that
+the server says is bound, too, is the idea of ACORN and Willow). What is opened for a client that
+drops out are keys of one sum, never those of the run.
 
 A vector has words, which are added modulo 2^32, and behind them whole numbers of several words
 each. A mask is added to the whole number: sums of its words one by one would tell more than its
@@ -21,25 +24,27 @@ step    to a client                             from a client
 ======= ======================================= ==================================================
 keys    nonce                                   public key, signature (once a run)
 peers   all keys and signatures                 sealed parts of pair secrets (once a run)
-shares  round, participants, threshold, digest  sealed shares for neighbors and pair keys, hashes
+shares  participants, threshold, pairs apart    sealed shares for neighbors and pair keys, hashes
 vector  shares of those who sent them           the masked vector
 confirm who has sent a vector                   signature over it (with identities)
 unmask  the same, with signatures               shares: of self masks of these, of pair keys of the
                                                 others
 ======= ======================================= ==================================================
 
-The server learns sums of at least the threshold of clients if fewer than the threshold of a
-client's neighbors work with it; with identities also if it does not follow the protocol. A client
-can send a wrong vector; nothing here notices.
+The server learns sums of more than two thirds of a sum's participants, if fewer than a third of
+them work with it, and fewer than the threshold of a client's neighbors. With identities that holds
+also if it does not follow the protocol. A client can send a wrong vector; nothing here notices.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import math
 import os
 import random
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache, lru_cache
@@ -53,17 +58,15 @@ from numpy.typing import NDArray
 from fedul_flwr.data.types import Bytes, Floats
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED, Identities, Purpose
-from fedul_flwr.secure.messages import PeerError, checked_array, messages_from
+from fedul_flwr.secure.messages import a_third, checked_array, errors_of_peers
 from fedul_flwr.secure.session import (
     FEWEST,
     FROM,
     KEY_BYTES,
     MASK_ROOTS,
-    NONCE,
     NONCE_BYTES,
     PARTICIPANTS,
     PRIVATE,
-    PUBLIC,
     SIGNATURES,
     TAG_BYTES,
     TO,
@@ -105,13 +108,13 @@ COMPLETE = 100
 PEERS, SHARES = "sum-peers", "sum-shares"
 """Steps in which clients seal messages for each other."""
 
-ROUND, THRESHOLD, DIGEST = "round", "threshold", "digest"
+THRESHOLD, APART, TRANSCRIPT, QUESTION = "threshold", "apart", "transcript", "question"
 PAIR_KEYS, HASHES, SURVIVORS = "pair-keys", "hashes", "survivors"
 SELF_SHARES, PAIR_SHARES = "self-shares", "pair-shares"
 SEALED, SHARE_SENDERS = "sealed-shares", "share-senders"
 """One row for each peer in ascending order: an array for each would cost more than its masks."""
-ROOTS, LAST, SECRETS, OPENED, HOLDERS, SENDERS, PRESENT = (
-    *("roots", "last-round", "secrets", "opened", "holders", "senders", "present"),
+ROOTS, LAST, SECRETS, OPENED, HOLDERS, SENDERS, PRESENT, SIGNED = (
+    *("roots", "last-round", "secrets", "opened", "holders", "senders", "present", "signed"),
 )
 
 _NO_SHARES = {"shares": np.zeros((2, SHARE_BYTES), np.uint8)}
@@ -222,36 +225,60 @@ def add_vectors(vectors: Sequence[Words], tail: Tail = NO_TAIL) -> Words:
 # Who masks with whom
 
 
-def threshold(holders: int, clients: int, pinned: bool) -> int:
-    """Shares that open a secret: more than half of them, or more than two thirds.
+def threshold(holders: int, pinned: bool) -> int:
+    """Shares that open a secret: more than half of them, or without identities two thirds.
 
-    Two thirds are asked for on a complete graph without identities. A server that says to one half
-    of the clients that a client is there, and to the other that it is not, then opens neither of
-    its secrets. With identities the clients' signatures prevent it.
+    Without identities nobody sees whether the server names one list to all. One that says to some
+    clients that a client is there, and to others that it is not, opens neither of its secrets with
+    fewer than a third of the holders (Bonawitz et al., section 6.2). With identities the signatures
+    of :func:`quorum` prevent two lists.
 
     Parameters
     ----------
     holders : clients with a share of the secret: neighbors, and its owner.
-    clients : in the session.
     pinned : whether clients have identities.
     """
-    half = pinned or clients > COMPLETE
-    return max(FEWEST, holders // 2 + 1 if half else 2 * holders // 3 + 1)
+    return max(FEWEST, holders // 2 + 1 if pinned else 2 * holders // 3 + 1)
+
+
+def quorum(participants: int) -> int:
+    """Fewest clients in a sum, and with identities fewest who sign for it: more than two thirds.
+
+    Two lists would take two times as many signatures. Honest clients sign once, so a third of all
+    would have to sign both.
+    """
+    return max(FEWEST, 2 * participants // 3 + 1)
+
+
+def spare(clients: int, pinned: bool) -> int:
+    """Most pairs of one client that may be apart: fewer than a third of a secret's holders.
+
+    More than two thirds of all still share masks with each client. So whatever pairs a server that
+    lies keeps apart, honest clients do not fall into two groups of which it could read the sums.
+    """
+    return a_third(degree(clients, pinned) + 1)
+
+
+COLLUDING = {True: Fraction(1, 5), False: Fraction(1, 10)}
+GONE = {True: Fraction(3, 10), False: Fraction(1, 10)}
+"""Shares of all clients that collude, and that drop out, for which :func:`degree` is made: with
+identities, and without."""
 
 
 @cache
-def degree(clients: int) -> int:
+def degree(clients: int, pinned: bool) -> int:
     """Number of neighbors of a client: all up to :data:`COMPLETE` clients, else about log n.
 
     The least even number with which, for a neighborhood drawn at random (Bell et al., section 3.4):
-    that some client has half of its shares at colluding clients has a probability below 2^-40, if
-    these are a fifth of all; that some client's shares are too few after three tenths of all have
-    dropped out, one below 2^-10. That the others fall into two groups without a pair mask between
-    them has a probability below 2^-35.
+    that colluding clients can read some client has a probability below 2^-40, if they are
+    :data:`COLLUDING` of all; that some client's shares are too few has one below 2^-10 after
+    :data:`GONE` of all have dropped out. Colluding clients need a threshold of shares; without
+    identities only what two lists need beside all others. That the others fall into two groups
+    without a pair mask between them has a probability below 2^-35.
     """
     if clients <= COMPLETE:
         return clients - 1
-    colluding, gone = math.floor(clients / 5), math.floor(3 * clients / 10)
+    colluding, gone = (math.floor(clients * share[pinned]) for share in (COLLUDING, GONE))
 
     def at_least(marked: int, count: int, least: int) -> Fraction:
         """Chance of ``least`` marked ones or more among ``count`` of all other clients."""
@@ -263,23 +290,41 @@ def degree(clients: int) -> int:
         return Fraction(ways, math.comb(others, count))
 
     for count in range(COMPLETE // 2, clients - 1, 2):
-        needed = threshold(count + 1, clients, True)
-        read = clients * at_least(colluding, count, needed)
-        lost = clients * at_least(gone, count, count + 1 - needed + 1)
+        holders, needed = count + 1, threshold(count + 1, pinned)
+        reading = needed if pinned else 2 * needed - holders
+        read = clients * at_least(colluding, count, reading)
+        lost = clients * at_least(gone, count, holders - needed + 1)
         if read <= Fraction(1, 2**40) and lost <= Fraction(1, 2**10):
             return count
     return clients - 1
 
 
-def neighbors(number: bytes, clients: Sequence[int]) -> dict[int, list[int]]:
+Pairs = frozenset[tuple[int, int]]
+"""Pairs of clients that share nothing, as one has complained about the other: lower number first.
+"""
+
+
+def neighbors(
+    number: bytes, clients: Sequence[int], pinned: bool, apart: Pairs = frozenset()
+) -> dict[int, list[int]]:
     """Neighbors of every client: the nearest on a circle, in an order that nobody chooses.
 
     Parameters
     ----------
     number : of the session, a hash of all clients' keys, from which the order is drawn.
     clients : in ascending order.
+    pinned : whether they have identities.
+    apart : pairs that are no neighbors.
     """
-    count = degree(len(clients))
+    circle = _circle(number, clients, pinned)
+    for low, high in apart:  # neighbors or not
+        circle[low] = [peer for peer in circle[low] if peer != high]
+        circle[high] = [peer for peer in circle[high] if peer != low]
+    return circle
+
+
+def _circle(number: bytes, clients: Sequence[int], pinned: bool) -> dict[int, list[int]]:
+    count = degree(len(clients), pinned)
     if count >= len(clients) - 1:
         return {client: [peer for peer in clients if peer != client] for client in clients}
 
@@ -294,6 +339,34 @@ def neighbors(number: bytes, clients: Sequence[int]) -> dict[int, list[int]]:
         client: sorted(circle[(at + step) % size] for step in range(-half, half + 1) if step)
         for at, client in enumerate(circle)
     }
+
+
+class Transcript(NamedTuple):
+    """Everything on which a client's answer in one sum depends, but what is its own.
+
+    Attributes
+    ----------
+    session : number of the session, a hash of all participants' keys.
+    number : of the sum in its run.
+    participants : who is asked to share masks, in ascending order.
+    needed : shares that open a secret.
+    apart : pairs that share nothing.
+    question : 32 bytes, a digest of all that the answer is computed from.
+    """
+
+    session: bytes
+    number: int
+    participants: tuple[int, ...]
+    needed: int
+    apart: Pairs
+    question: bytes
+
+    @property
+    def digest(self) -> bytes:
+        """32 bytes that are mixed into every mask of the sum, and that owners sign."""
+        fields = {**self._asdict(), "apart": sorted(self.apart)}
+        text = json.dumps(fields, sort_keys=True, default=bytes.hex)
+        return hashlib.sha256(b"fedul-flwr transcript 1" + text.encode()).digest()
 
 
 # A client
@@ -311,22 +384,48 @@ def join_sum(
     Parameters
     ----------
     state : of :func:`fedul_flwr.secure.session.new_key`.
-    message : of :func:`fedul_flwr.secure.session.participants_message`, with sizes 0.
+    message : of :func:`fedul_flwr.secure.session.participants_message`, with sizes 0, and the
+        pairs that are apart (:func:`apart_message`).
 
     Raises
     ------
     PeerError
-        For a participant whose key its owner has not signed, or that is none.
+        For participants whose keys their owners have not signed, or that are none.
     UserError
-        For a list that is none, see :func:`fedul_flwr.secure.session.join`.
+        For a list that is none, see :func:`fedul_flwr.secure.session.join`; if some client would
+        share with too few, see :func:`spare`.
     """
-    private = state[PRIVATE].tobytes()
-    session = join(client, private, message, 0, purpose, identities)
+    private, pinned = state[PRIVATE].tobytes(), identities is not None
+    apart = _read_apart(message)
+    strangers = {peer for pair in apart if client in pair for peer in pair}
+    session = join(client, private, message, 0, purpose, identities, strangers)
+    beside = neighbors(session.number, [*session.public], pinned)
+    if not {*itertools.chain(*apart)} <= session.public.keys() or any(a >= b for a, b in apart):
+        raise UserError("The server sent no list of pairs.", "server-names-others")
+    lost = Counter(itertools.chain(*apart))
+    if max(lost.values(), default=0) > spare(len(session.public), pinned):
+        raise UserError(
+            "The server keeps so many pairs of clients apart that a sum would fall into parts.",
+            "server-asks-too-much",
+        )
     sealed = {
         f"{TO}{peer}": session.seal(peer, PEERS, {"part": session.mask_share(peer)}, os.urandom)
-        for peer in neighbors(session.number, [*session.public])[client]
+        for peer in beside[client]
+        if peer not in strangers
     }
-    return {**session.as_arrays(), LAST: np.array(0, np.int64)}, sealed
+    return {**session.as_arrays(), APART: message[APART], LAST: np.array(0, np.int64)}, sealed
+
+
+def apart_message(apart: Pairs) -> dict[str, NDArray[Any]]:
+    """Pairs of clients that share nothing, as a part of step ``peers``."""
+    return {APART: np.array(sorted(apart), np.int64).reshape(-1, 2)}
+
+
+def _read_apart(message: Arrays) -> Pairs:
+    pairs = message.get(APART)
+    if pairs is None or pairs.dtype != np.int64 or pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise UserError("The server sent no list of pairs.", "server-names-others")
+    return frozenset((int(low), int(high)) for low, high in pairs)
 
 
 def offer_shares(
@@ -334,48 +433,60 @@ def offer_shares(
     client: int,
     server_round: int,
     message: Arrays,
+    number: int,
+    question: bytes,
     pinned: bool,
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    """State and answer of step ``shares``: shares of this round's two secrets for each neighbor.
+    """State and answer of step ``shares``: shares of this sum's two secrets for each neighbor.
 
     Parameters
     ----------
-    state : of :func:`join_sum`, or after an earlier round.
+    state : of :func:`join_sum`, or after an earlier sum.
     server_round : round of the run in which the session was made.
-    message : with the round's number, participants, threshold and digest, and once for each
-        neighbor the part of the pair secret that it has sealed.
+    message : with participants and threshold, and once for each neighbor the part of the pair
+        secret that it has sealed.
+    number : of the sum, above that of any earlier one.
+    question : see :class:`Transcript`.
     pinned : whether peers are known by identities, see :func:`threshold`.
 
     Raises
     ------
     PeerError
-        For a part that does not open.
+        For parts that do not open.
     UserError
-        For a round that is not later than the last one, participants that are no peers or too few,
+        For a sum that is not later than the last one, participants that are no peers or too few,
         or a threshold below this client's.
     """
-    session = Session.from_arrays(client, server_round, state)
-    beside = neighbors(session.number, [*session.public])[client]
+    session, beside = _session(state, client, server_round, pinned)
+    apart = _read_apart(state)
     roots = _roots(state, session, beside, message)
-    number, needed = _number(message, ROUND), _number(message, THRESHOLD)
-    digest = message.get(DIGEST)
-    who = message.get(PARTICIPANTS)
-    if who is None or who.dtype != np.int64 or who.ndim != 1 or digest is None or digest.size != 32:
+    asked, who = message.get(THRESHOLD), message.get(PARTICIPANTS)
+    if (
+        who is None
+        or who.dtype != np.int64
+        or who.ndim != 1
+        or (np.diff(who) <= 0).any()
+        or asked is None
+        or asked.dtype != np.int64
+        or asked.shape != ()
+    ):
         raise UserError("The server sent no terms of a sum.", "server-out-of-turn")
-    present = set(who.tolist())
+    present, needed = who.tolist(), int(asked)
     if number <= int(state[LAST]):
         raise UserError(
             f"The server asked for secure sum {number} out of turn.", "server-out-of-turn"
         )
-    if client not in present or len(present) < len(who) or not present <= session.public.keys():
+    if client not in present or not {*present} <= session.public.keys():
         raise UserError("The server named others for a sum than before.", "server-names-others")
     holders = sorted({client, *(peer for peer in beside if peer in present)})
-    if not threshold(len(holders), len(session.public), pinned) <= needed <= len(holders):
+    whole = neighbors(session.number, [*session.public], pinned)[client]
+    if not threshold(1 + len({*whole} & {*present}), pinned) <= needed <= len(holders):
         raise UserError(
             f"The server asked for a secure sum that {needed} of {len(holders)} clients can open, "
             "which protects less than this client asks for.",
             "server-asks-too-much",
         )
+    transcript = Transcript(session.number, number, tuple(present), needed, apart, question).digest
     self_secret, key_secret = os.urandom(SECRET_BYTES), os.urandom(SECRET_BYTES)
     split = [
         share_secret(secret, needed, len(holders), os.urandom)
@@ -396,10 +507,7 @@ def offer_shares(
         for peer in peers
     ]
     answer: dict[str, NDArray[Any]] = {SEALED: np.stack(sealed)}
-    pair_keys = {
-        peer: _pair_key(session.number, roots[peer], number, client, peer, digest.tobytes())
-        for peer in peers
-    }
+    pair_keys = {peer: _pair_key(roots[peer], client, peer, transcript) for peer in peers}
     answer[PAIR_KEYS] = _seal_pair_keys(key_secret, pair_keys)
     answer[HASHES] = np.stack([_hash(number, client, s) for s in (self_secret, key_secret)])
     renewed = {
@@ -407,9 +515,10 @@ def offer_shares(
         ROOTS: bytes_array(b"".join(roots[peer] for peer in beside)).reshape(-1, KEY_BYTES),
         LAST: np.array(number, np.int64),
         THRESHOLD: np.array(needed, np.int64),
-        DIGEST: digest,
+        QUESTION: bytes_array(question),
+        TRANSCRIPT: bytes_array(transcript),
         HOLDERS: np.array(holders, np.int64),
-        PRESENT: np.array(sorted(present), np.int64),
+        PRESENT: who,
         SECRETS: bytes_array(self_secret),
         OPENED: parts[client][None],
     }
@@ -422,7 +531,8 @@ def mask_vector(
     server_round: int,
     message: Arrays,
     words: Words,
-    digest: bytes,
+    question: bytes,
+    pinned: bool,
     tail: Tail = NO_TAIL,
 ) -> tuple[dict[str, NDArray[Any]], Words]:
     """State, and a client's words under all its masks.
@@ -432,7 +542,8 @@ def mask_vector(
     state : of :func:`offer_shares`.
     message : what the other senders have sealed for this client.
     words : one row of uint32, of :func:`quantize`, then of :func:`whole_words`.
-    digest : of what this client has trained on, 32 bytes.
+    question : of what this client has computed its words from, see :class:`Transcript`.
+    pinned : whether clients have identities.
     tail : which words are whole numbers.
 
     Raises
@@ -440,36 +551,31 @@ def mask_vector(
     PeerError
         For shares that do not open.
     UserError
-        If the digest is another than announced, fewer than the threshold sent shares, or the
+        If the question is another than announced, fewer than the threshold sent shares, or the
         server asks for a second vector.
     """
-    if HOLDERS not in state or SENDERS in state:
-        raise UserError("The server asked for a masked vector out of turn.", "server-out-of-turn")
-    if digest != state[DIGEST].tobytes():
-        raise UserError(
-            "The server sent another model than it has announced for the secure sum.",
-            "model-mismatch",
-        )
-    session = Session.from_arrays(client, server_round, state)
+    require_question(state, question)
+    session, beside = _session(state, client, server_round, pinned)
     number, holders = int(state[LAST]), state[HOLDERS].tolist()
-    beside = neighbors(session.number, [*session.public])[client]
     roots = {peer: row.tobytes() for peer, row in zip(beside, state[ROOTS], strict=True)}
     opened, step = {client: state[OPENED][0]}, f"{SHARES}/{number}"
-    for peer, row in _sealed_shares(message, {*holders} - {client}):
-        with messages_from(peer):
-            address = _address(session.number, step, peer, client)
-            shares = unseal(row, roots[peer], address).get("shares")
-        if shares is None or shares.dtype != np.uint8 or shares.shape != (2, SHARE_BYTES):
-            raise PeerError(f"Client {peer} sent no shares.", peer)
-        opened[peer] = shares
+    with errors_of_peers() as read:
+        for peer, row in _sealed_shares(message, {*holders} - {client}):
+            with read(peer):
+                address = _address(session.number, step, peer, client)
+                shares = unseal(row, roots[peer], address).get("shares")
+                if shares is None or shares.dtype != np.uint8 or shares.shape != (2, SHARE_BYTES):
+                    raise UserError(f"Client {peer} sent no shares.", "message-incomplete")
+                opened[peer] = shares
     if len(opened) < int(state[THRESHOLD]):
         raise UserError(
             f"Only {len(opened)} clients are in the secure sum; it takes {int(state[THRESHOLD])}.",
             "too-few-clients",
         )
     masks = [Mask(_self_key(state[SECRETS].tobytes(), number, client), added=True)]
+    transcript = state[TRANSCRIPT].tobytes()
     for peer in opened.keys() - {client}:
-        key = _pair_key(session.number, roots[peer], number, client, peer, digest)
+        key = _pair_key(roots[peer], client, peer, transcript)
         masks.append(Mask(key, added=client < peer))
     masked = words.copy()
     add_masks(masked, masks, tail)
@@ -478,6 +584,28 @@ def mask_vector(
     renewed[SENDERS] = np.array(senders, np.int64)
     renewed[OPENED] = np.stack([opened[peer] for peer in senders])
     return renewed, masked
+
+
+def require_question(state: Arrays, question: bytes) -> None:
+    """Refuse to compute an answer to another question than announced, or a second one.
+
+    Parameters
+    ----------
+    state : of :func:`offer_shares`.
+
+    Raises
+    ------
+    UserError
+        See above.
+    """
+    if HOLDERS not in state or SENDERS in state:
+        raise UserError("The server asked for a masked vector out of turn.", "server-out-of-turn")
+    if question != state[QUESTION].tobytes():
+        raise UserError(
+            "The server sent another model, or other settings, than it has announced for the "
+            "secure sum.",
+            "model-mismatch",
+        )
 
 
 def _sealed_shares(message: Arrays, peers: Collection[int]) -> list[tuple[int, Bytes]]:
@@ -498,42 +626,50 @@ def _sealed_shares(message: Arrays, peers: Collection[int]) -> list[tuple[int, B
     return [(int(peer), np.ascontiguousarray(row)) for peer, row in zip(who, rows, strict=True)]
 
 
-def confirm(state: Arrays, client: int, message: Arrays, identities: Identities) -> Bytes:
-    """This owner's signature over the list of those whose vectors are summed.
+def confirm(
+    state: Arrays, client: int, message: Arrays, identities: Identities, least: int = 0
+) -> tuple[dict[str, NDArray[Any]], Bytes]:
+    """State, and this owner's signature over the transcript and the list of those in the sum.
 
     Raises
     ------
     UserError
-        For a list that this client is not in, or that has others than this sum's participants.
+        For a second list; for a list that this client is not in, that has others than this sum's
+        participants, or fewer than :func:`quorum` or ``least``.
     """
-    survivors = _survivors(state, client, message)
-    return identities.sign(_purpose(state, survivors), b"")
+    if SIGNED in state:
+        raise UserError(
+            "The server asked for a second signature for one secure sum.", "server-out-of-turn"
+        )
+    survivors = survivors_of(state, client, message, least)
+    signed = {**state, SIGNED: np.array(survivors, np.int64)}
+    return signed, identities.sign(_purpose(state, survivors), b"")
 
 
 def unmask(
     state: Arrays, client: int, message: Arrays, identities: Identities | None, least: int = 0
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    """State without the round, and the shares that open the sum: one kind for each client.
+    """State without the sum, and the shares that open it: one kind for each client.
 
     Parameters
     ----------
     message : who has sent a vector; with identities, the signatures of :func:`confirm` of these.
-    least : fewest clients in the sum, and with identities fewest who have signed.
+    least : fewest clients in the sum, and with identities fewest who have signed, if that is more
+        than :func:`quorum`.
 
     Raises
     ------
     UserError
-        As :func:`confirm`; for fewer clients than ``least``, or than the threshold among the
-        neighbors; for a second request.
+        As :func:`confirm`; for a list that this client has not signed; if too few have signed, of
+        all or of the neighbors; for a second request.
     """
-    survivors = _survivors(state, client, message)
-    if len(survivors) < least:
-        raise UserError(
-            f"Only {len(survivors)} clients are left in the secure sum: this client asks for "
-            f"{least}.",
-            "too-few-clients",
-        )
+    survivors = survivors_of(state, client, message, least)
     if identities:
+        if survivors != state.get(SIGNED, np.zeros(0)).tolist():
+            raise UserError(
+                "The server asked to open another secure sum than this client has signed.",
+                "server-out-of-turn",
+            )
         signatures = message.get(SIGNATURES)
         if signatures is None or signatures.shape != (len(survivors), SIGNATURE_BYTES):
             raise UserError("The server sent no signatures for a secure sum.", "signature-wrong")
@@ -541,10 +677,18 @@ def unmask(
         signed = set()
         for peer, signature in zip(survivors, signatures, strict=True):
             if (signature != UNSIGNED).any():
-                identities.check(peer, purpose, b"", signature)
+                try:
+                    identities.check(peer, purpose, b"", signature)
+                except UserError:
+                    raise UserError(
+                        f"Client {peer} has not signed this secure sum: it was told something else "
+                        "by the server, or runs another program.",
+                        "signature-wrong",
+                    ) from None
                 signed.add(peer)
         # The server alone says who is in the list: who has not signed may have sent nothing.
-        if len(signed) < least or len(signed & near) < int(state[THRESHOLD]):
+        enough = max(least, quorum(len(state[PRESENT])))
+        if len(signed) < enough or len(signed & near) < int(state[THRESHOLD]):
             raise UserError(
                 "Too few owners have signed the list of a secure sum.", "signature-wrong"
             )
@@ -559,7 +703,8 @@ def unmask(
 
 def _without_round(state: Arrays) -> dict[str, NDArray[Any]]:
     """The state that is kept over rounds."""
-    of_round = {HOLDERS, SENDERS, PRESENT, OPENED, SECRETS, THRESHOLD, DIGEST}
+    of_round = {HOLDERS, SENDERS, PRESENT, OPENED, SECRETS, SIGNED}
+    of_round |= {THRESHOLD, QUESTION, TRANSCRIPT}
     return {name: value for name, value in state.items() if name not in of_round}
 
 
@@ -570,17 +715,31 @@ def _roots(
     if ROOTS in state:
         return {p: row.tobytes() for p, row in zip(beside, state[ROOTS], strict=True)}
     parts = {}
-    for peer in beside:
-        part = session.unseal(peer, PEERS, message.get(f"{FROM}{peer}")).get("part")
-        if part is None or part.dtype != np.uint8 or part.shape != (KEY_BYTES,):
-            raise PeerError(f"Client {peer} sent no part of a secret.", peer)
-        parts[peer] = part.tobytes()
+    with errors_of_peers() as read:
+        for peer in beside:
+            with read(peer):
+                part = session.unseal(peer, PEERS, message.get(f"{FROM}{peer}")).get("part")
+                if part is None or part.dtype != np.uint8 or part.shape != (KEY_BYTES,):
+                    raise UserError(
+                        f"Client {peer} sent no part of a secret.", "message-incomplete"
+                    )
+                parts[peer] = part.tobytes()
     roots = session.mask_roots(parts)
     rows = zip(roots[PARTICIPANTS].tolist(), roots[MASK_ROOTS], strict=True)
     return {peer: row.tobytes() for peer, row in rows if peer != session.client}
 
 
-def _survivors(state: Arrays, client: int, message: Arrays) -> list[int]:
+def _session(
+    state: Arrays, client: int, server_round: int, pinned: bool
+) -> tuple[Session, list[int]]:
+    """The session, and the client's neighbors."""
+    session = Session.from_arrays(client, server_round, state)
+    everyone = [*session.public]
+    return session, neighbors(session.number, everyone, pinned, _read_apart(state))[client]
+
+
+def survivors_of(state: Arrays, client: int, message: Arrays, least: int = 0) -> list[int]:
+    """The list of those in the sum, in ascending order; errors as of :func:`confirm`."""
     if SENDERS not in state:
         raise UserError("The server asked to open a secure sum out of turn.", "server-out-of-turn")
     who = message.get(SURVIVORS)
@@ -600,14 +759,19 @@ def _survivors(state: Arrays, client: int, message: Arrays) -> list[int]:
             f"it takes {int(state[THRESHOLD])}.",
             "too-few-clients",
         )
+    fewest = max(least, quorum(len(state[PRESENT])))
+    if len(who) < fewest:
+        raise UserError(
+            f"Only {len(who)} clients are left in the secure sum: this client asks for {fewest}.",
+            "too-few-clients",
+        )
     return [int(peer) for peer in who]
 
 
 def _purpose(state: Arrays, survivors: Iterable[int]) -> Purpose:
-    text = hashlib.sha256(b"fedul-flwr survivors 1" + state[DIGEST].tobytes())
-    text.update(state[NONCE].tobytes() + state[PUBLIC].tobytes())
+    text = hashlib.sha256(b"fedul-flwr survivors 2" + state[TRANSCRIPT].tobytes())
     text.update(np.array(sorted(survivors), "<i8").tobytes())
-    return Purpose("sum", 0, int(state[LAST]), text.digest())
+    return Purpose("sum", 0, 0, text.digest())
 
 
 # Secrets and masks
@@ -670,12 +834,10 @@ def _self_key(secret: bytes, number: int, client: int) -> bytes:
     return derive(secret, Address(b"", number, "sum", client, client).info("self mask"))
 
 
-def _pair_key(
-    session: bytes, root: bytes, number: int, client: int, peer: int, digest: bytes
-) -> bytes:
+def _pair_key(root: bytes, client: int, peer: int, transcript: bytes) -> bytes:
     lower, upper = sorted((client, peer))
-    address = Address(session, number, "sum", lower, upper)
-    return derive(root, address.info("pair key") + digest)
+    address = Address(transcript, 0, "sum", lower, upper)
+    return derive(root, address.info("pair key"))
 
 
 class Mask(NamedTuple):
@@ -730,13 +892,6 @@ def _rows(shares: Iterable[bytes]) -> Bytes:
     return bytes_array(b"".join(shares)).reshape(-1, SHARE_BYTES)
 
 
-def _number(message: Arrays, name: str) -> int:
-    value = message.get(name)
-    if value is None or value.dtype != np.int64 or value.shape != ():
-        raise UserError("The server sent no terms of a sum.", "server-out-of-turn")
-    return int(value)
-
-
 # The server
 
 
@@ -760,9 +915,9 @@ class SumServer:
     ----------
     session : number of the clients' session.
     participants : all clients of the session, in ascending order.
-    number : of the round, above that of any earlier sum of the session.
+    number : of the sum, above that of any earlier one of the session.
     present : the clients that are asked for shares.
-    digest : of what the clients train on, 32 bytes.
+    apart : pairs that share nothing.
     pinned : whether the clients have identities, see :func:`threshold`.
 
     Raises
@@ -777,21 +932,22 @@ class SumServer:
         participants: Sequence[int],
         number: int,
         present: Collection[int],
-        digest: bytes,
         *,
         pinned: bool,
+        apart: Pairs = frozenset(),
     ) -> None:
-        self.number, self.digest, self.pinned = number, digest, pinned
+        self.number, self.pinned = number, pinned
         self.session = session
         self._present = sorted(present)
         here = set(present)
-        beside = neighbors(session, participants)
+        whole = neighbors(session, participants, pinned)
+        beside = neighbors(session, participants, pinned, apart)
         self._peers = {
             client: [peer for peer in beside[client] if peer in here] for client in self._present
         }
         self._holders = {client: sorted([client, *peers]) for client, peers in self._peers.items()}
         self._needed = max(
-            (threshold(len(h), len(participants), pinned) for h in self._holders.values()),
+            (threshold(1 + len(here.intersection(whole[c])), pinned) for c in self._present),
             default=FEWEST,
         )
         fewest = min((len(holders) for holders in self._holders.values()), default=0)
@@ -809,10 +965,8 @@ class SumServer:
     def terms(self) -> dict[str, NDArray[Any]]:
         """The message of step ``shares`` to every client that is present."""
         return {
-            ROUND: np.array(self.number, np.int64),
             PARTICIPANTS: np.array(self._present, np.int64),
             THRESHOLD: np.array(self._needed, np.int64),
-            DIGEST: bytes_array(self.digest),
         }
 
     def check_shares(self, client: int, answer: Arrays) -> None:
@@ -986,9 +1140,10 @@ class SumServer:
                     f"{len(near)} of the clients that share a secret are left in a secure sum, and "
                     f"{self._needed} open it: the sum of this round stays closed."
                 )
-        if len(here) < FEWEST:
+        if len(here) < quorum(len(self._present)):
             raise TooFewLeftError(
-                f"{len(here)} clients are left in a secure sum; it takes {FEWEST}."
+                f"{len(here)} clients are left in a secure sum of {len(self._present)}; it takes "
+                f"{quorum(len(self._present))}."
             )
 
 

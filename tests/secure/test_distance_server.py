@@ -114,7 +114,7 @@ def test_given_complaints_then_who_has_most_of_them_leaves(
     about: dict[int, int], gone: set[int], tied: set[int], left: tuple[int, ...]
 ) -> None:
     server, answers = answered(OFFER)
-    answers |= {client: {COMPLAINT: np.array(subject)} for client, subject in about.items()}
+    answers |= {client: {COMPLAINT: np.array([subject])} for client, subject in about.items()}
     with pytest.raises(ExcludedClientsError) as error:
         server.take(answers)
     assert ({*error.value.excluded}, error.value.tied, error.value.left) == (gone, tied, left)
@@ -123,7 +123,7 @@ def test_given_complaints_then_who_has_most_of_them_leaves(
 def test_a_complaint_about_one_that_has_left_ends_the_attempt_and_nobody_else_leaves() -> None:
     server, answers = answered(OFFER)
     del answers[9]
-    answers[1] = {COMPLAINT: np.array(9)}
+    answers[1] = {COMPLAINT: np.array([9])}
     with pytest.raises(ExcludedClientsError) as error:
         server.take(answers)
     assert (error.value.excluded, error.value.left) == ({}, (1, 2, 4))
@@ -132,10 +132,10 @@ def test_a_complaint_about_one_that_has_left_ends_the_attempt_and_nobody_else_le
 @pytest.mark.parametrize(
     "wrong",
     [
-        {COMPLAINT: np.array(1)},
-        {COMPLAINT: np.array(7)},
-        {COMPLAINT: np.array(2.0)},
-        {COMPLAINT: np.array(2), OWN_DISTANCES: DISTANCES},
+        {COMPLAINT: np.array([1])},
+        {COMPLAINT: np.array([7])},
+        {COMPLAINT: np.array([2.0])},
+        {COMPLAINT: np.array([2]), OWN_DISTANCES: DISTANCES},
     ],
     ids=["itself", "nobody", "a float", "more"],
 )

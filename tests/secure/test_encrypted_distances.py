@@ -191,14 +191,18 @@ def test_server_and_client_must_agree_whether_the_seed_is_secret() -> None:
         group(FOUR, seed=PUBLIC_SEED).tell(1, message)
 
 
-def complaint(played: Group, client: int, message: Arrays) -> int:
-    """Whom a client complains about instead of an answer; then it remembers nothing any more."""
+def complaint(played: Group, client: int, message: Arrays) -> int | list[int]:
+    """Whom a client complains about, all if they are several, in place of an answer.
+
+    Then it remembers nothing any more.
+    """
     before = played.memories[client]
     reply = played.tell(client, message)
     assert {*reply} == {COMPLAINT}
     assert played.memories[client] == {}
     played.memories[client] = before  # for another message
-    return int(reply[COMPLAINT])
+    about: list[int] = reply[COMPLAINT].tolist()
+    return about[0] if len(about) == 1 else about
 
 
 def changed(array: NDArray[Any], position: int) -> NDArray[Any]:

@@ -182,7 +182,7 @@ def test_a_foreign_key_is_refused_and_nothing_is_shown(stranger: Mapping[int, Id
     replies = played.answer(server.ask())
     for client in known:
         assert {*replies[client]} == {COMPLAINT}
-        assert int(replies[client][COMPLAINT]) == 9
+        assert replies[client][COMPLAINT].tolist() == [9]
         assert played.memories[client] == {}
     with pytest.raises(ExcludedClientsError) as error:
         server.take(replies)
@@ -235,7 +235,7 @@ def test_a_signature_of_another_run_is_refused() -> None:
     played, server, answers = keys_of(ALL)
     played.run = 6
     server.take(answers)
-    assert complaint(played, 4, server.ask()[4]) == 1
+    assert complaint(played, 4, server.ask()[4]) == [1, 2, 9]
 
 
 def test_who_has_no_list_takes_any_key() -> None:

@@ -125,14 +125,14 @@ def test_given_a_key_without_secrets_then_its_sender_is_named(key: bytes, kind: 
     session = replace(joined(5), public={**PUBLIC_KEYS, 2: key})
     with refuses("key-unsafe", PeerError, match=f"Client 2 .*{kind}") as e:
         session.seal(2, "offer", {}, os.urandom)
-    assert e.value.peer == 2
+    assert e.value.peers == (2,)
 
 
 def test_given_no_sealed_message_then_its_sender_is_named() -> None:
     for size, code in ((1115, "message-form"), (1116, "message-not-opened")):
         with refuses(code, PeerError) as error:
             joined(5).unseal(9, "offer", np.zeros(size, np.uint8))
-        assert error.value.peer == 9
+        assert error.value.peers == (9,)
     with refuses("message-incomplete", PeerError):
         joined(5).unseal(9, "offer", None)
 

@@ -31,15 +31,16 @@ from fedul_flwr.secure.session import (
     public_key,
 )
 from fedul_flwr.secure.vector_sum import (
-    DIGEST,
     NO_TAIL,
     PAIR_SHARES,
     SELF_SHARES,
     SURVIVORS,
     THRESHOLD,
     Mask,
+    Pairs,
     SumServer,
     Tail,
+    apart_message,
     confirm,
     degree,
     dequantize,
@@ -49,7 +50,9 @@ from fedul_flwr.secure.vector_sum import (
     offer_shares,
     open_secret,
     quantize,
+    quorum,
     share_secret,
+    spare,
     step_size,
     threshold,
     unmask,
@@ -59,14 +62,20 @@ from fedul_flwr.secure.vector_sum import (
 from tests.support.refusals import refuses
 
 Arrays = dict[str, NDArray[Any]]
-MODEL = b"m" * 32
+QUESTION = b"m" * 32
 
 
 class Party:
     """Clients of one session, each with its state, and the messages between them."""
 
-    def __init__(self, clients: Iterable[int], pinned: bool = False, tail: Tail = NO_TAIL) -> None:
-        self.clients, self.pinned, self.tail = sorted(clients), pinned, tail
+    def __init__(
+        self,
+        clients: Iterable[int],
+        pinned: bool = False,
+        tail: Tail = NO_TAIL,
+        apart: Pairs = frozenset(),
+    ) -> None:
+        self.clients, self.pinned, self.tail, self.apart = sorted(clients), pinned, tail, apart
         self.purpose = Purpose("sum", 1, 0, b"n" * 32)
         self.identities: dict[int, Any] = dict.fromkeys(self.clients)
         if pinned:
@@ -75,7 +84,8 @@ class Party:
             self.identities = {c: Identities(c, key, public) for c, key in keys.items()}
         begun = {client: new_key(self.purpose, self.identities[client]) for client in self.clients}
         keys_sent = {client: answer for client, (_, answer) in begun.items()}
-        self.participants = participants_message(keys_sent, dict.fromkeys(self.clients, 0))
+        listed = participants_message(keys_sent, dict.fromkeys(self.clients, 0))
+        self.participants = {**listed, **apart_message(apart)}
         self.state: dict[int, Arrays] = {}
         sealed: dict[int, Arrays] = {}
         for client in self.clients:
@@ -96,20 +106,25 @@ class Party:
         return Session.from_arrays(client, 0, self.state[client])
 
     def offer(
-        self, server: SumServer, clients: Collection[int], **changes: NDArray[Any]
+        self,
+        server: SumServer,
+        clients: Collection[int],
+        question: bytes = QUESTION,
+        **changes: NDArray[Any],
     ) -> dict[int, Arrays]:
         answers = {}
         for client in clients:
             message = {**server.terms(), **self.parts[client], **changes}
             self.state[client], answers[client] = offer_shares(
-                self.state[client], client, 0, message, self.pinned
+                self.state[client], client, 0, message, server.number, question, self.pinned
             )
             server.check_shares(client, answers[client])
         return answers
 
     def server(self, number: int, present: Collection[int] | None = None) -> SumServer:
         here = self.clients if present is None else present
-        return SumServer(self.number, self.clients, number, here, MODEL, pinned=self.pinned)
+        known = {"pinned": self.pinned, "apart": self.apart}
+        return SumServer(self.number, self.clients, number, here, **known)
 
     def begin(self, number: int = 1) -> SumServer:
         """A round in which everybody has sent its shares."""
@@ -117,19 +132,26 @@ class Party:
         server.take_shares(self.offer(server, self.clients))
         return server
 
+    def mask(
+        self, client: int, shares: Arrays, words: NDArray[np.uint32], question: bytes = QUESTION
+    ) -> NDArray[np.uint32]:
+        self.state[client], masked = mask_vector(
+            self.state[client], client, 0, shares, words, question, self.pinned, self.tail
+        )
+        return masked
+
     def send(
         self, server: SumServer, words: Mapping[int, NDArray[np.uint32]]
     ) -> dict[int, NDArray[np.uint32]]:
-        masked = {}
-        for client in words:
-            state, shares = self.state[client], server.shares_for(client)
-            self.state[client], masked[client] = mask_vector(
-                state, client, 0, shares, words[client], MODEL, self.tail
-            )
-        return masked
+        return {c: self.mask(c, server.shares_for(c), words[c]) for c in words}
 
     def signatures(self, message: Arrays, clients: Iterable[int]) -> dict[int, NDArray[Any]]:
-        return {c: confirm(self.state[c], c, message, self.identities[c]) for c in clients}
+        signed = {}
+        for client in clients:
+            self.state[client], signed[client] = confirm(
+                self.state[client], client, message, self.identities[client]
+            )
+        return signed
 
     def open(self, server: SumServer, clients: Collection[int]) -> dict[int, Arrays]:
         message = server.list_message()
@@ -185,7 +207,7 @@ def five() -> Party:
 @pytest.mark.parametrize("count", [3, 4, 5])
 def test_given_any_dropouts_then_the_sum_is_exact_or_stays_closed(count: int, pinned: bool) -> None:
     party = Party(range(count), pinned)
-    words, needed = vectors(party.clients), threshold(count, count, pinned)
+    words, needed = vectors(party.clients), quorum(count)
     # When each drops out: before its shares, its vector, the opening, or never. Who is who makes no
     # difference to how many are left, but to the signs of masks: each pattern and its mirror image.
     rising = itertools.combinations_with_replacement(range(4), count)
@@ -204,7 +226,7 @@ def test_given_any_dropouts_then_the_sum_is_exact_or_stays_closed(count: int, pi
 
 
 def test_given_dropouts_in_every_phase_then_a_sum_of_many_is_exact() -> None:
-    party = Party(range(110))  # more than mask with everybody
+    party = Party(range(110), pinned=True)  # more than mask with everybody
     words = vectors(party.clients)
     drawn = np.random.default_rng(1).permutation(110)[:33].tolist()
     shares, vector, opening = (set(drawn[phase::3]) for phase in range(3))
@@ -285,27 +307,40 @@ def test_given_one_share_too_few_then_every_secret_is_as_likely() -> None:
         assert open_secret({0: shares[0], 1: shares[1], 2: third.to_bytes(17)}) == secret
 
 
+@pytest.mark.parametrize("pinned", [False, True])
 @pytest.mark.parametrize("count", [3, 100, 101, 250])
-def test_given_clients_then_neighbors_are_mutual_and_as_many_for_each(count: int) -> None:
-    beside = neighbors(b"s" * 32, range(count))
-    assert {len(peers) for peers in beside.values()} == {degree(count)}
+def test_given_clients_then_neighbors_are_mutual_and_as_many_for_each(
+    count: int, pinned: bool
+) -> None:
+    beside = neighbors(b"s" * 32, range(count), pinned)
+    assert {len(peers) for peers in beside.values()} == {degree(count, pinned)}
     assert all(client in beside[peer] for client, peers in beside.items() for peer in peers)
     assert all(client not in peers for client, peers in beside.items())
-    assert neighbors(b"s" * 32, range(count)) == beside
-    assert degree(count) == count - 1 or neighbors(b"t" * 32, range(count)) != beside
+    assert neighbors(b"s" * 32, range(count), pinned) == beside
+    other = neighbors(b"t" * 32, range(count), pinned)
+    assert degree(count, pinned) == count - 1 or other != beside
 
 
-def test_neighbors_grow_with_the_logarithm_of_the_clients() -> None:
-    assert [degree(count) for count in (3, 50, 100)] == [2, 49, 99]
-    assert 50 <= degree(200) < degree(1000) < degree(4000) < 160
+@pytest.mark.parametrize("pinned", [False, True])
+def test_neighbors_grow_with_the_logarithm_of_the_clients(pinned: bool) -> None:
+    assert [degree(count, pinned) for count in (3, 50, 100)] == [2, 49, 99]
+    assert 50 <= degree(200, pinned) < degree(1000, pinned) < degree(4000, pinned) < 160
 
 
 @pytest.mark.parametrize(
-    ("holders", "clients", "pinned", "needed"),
-    [(3, 3, False, 3), (3, 3, True, 3), (9, 9, False, 7), (9, 9, True, 5), (59, 150, False, 30)],
+    ("holders", "pinned", "needed"),
+    [(3, False, 3), (3, True, 3), (9, False, 7), (9, True, 5), (59, False, 40), (59, True, 30)],
 )
-def test_threshold(holders: int, clients: int, pinned: bool, needed: int) -> None:
-    assert threshold(holders, clients, pinned) == needed
+def test_threshold(holders: int, pinned: bool, needed: int) -> None:
+    assert threshold(holders, pinned) == needed
+
+
+def test_quorum_and_pairs_to_spare() -> None:
+    # More than two thirds: 2·3/3 + 1 = 3, 2·4/3 + 1 = 3 (rounded down), 2·10/3 + 1 = 7.
+    assert [quorum(count) for count in (1, 3, 4, 5, 10, 100)] == [3, 3, 3, 4, 7, 67]
+    # Fewer than a third: of 3 none, of 4 one, of 10 three. With 250 the neighbors count.
+    assert [spare(count, True) for count in (3, 4, 6, 7, 10)] == [0, 1, 1, 2, 3]
+    assert spare(250, True) == degree(250, True) // 3
 
 
 # What nobody learns
@@ -325,9 +360,7 @@ def test_given_seeds_used_twice_then_rounds_are_comparable(monkeypatch: pytest.M
     pair_key = vector_sum._pair_key
     monkeypatch.setattr(vector_sum, "_self_key", lambda secret, number, client: bytes(32))
     assert masks_are_unrelated(Party(range(4)))  # a self mask alone does not decide
-    monkeypatch.setattr(
-        vector_sum, "_pair_key", lambda session, root, _, *rest: pair_key(session, root, 1, *rest)
-    )
+    monkeypatch.setattr(vector_sum, "_pair_key", lambda *given: pair_key(*given[:3], bytes(32)))
     assert not masks_are_unrelated(Party(range(4)))
 
 
@@ -406,7 +439,7 @@ def test_given_fewer_colluders_than_the_threshold_then_a_vector_is_not_read() ->
 
 
 def test_given_a_threshold_of_one_then_one_colluder_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vector_sum, "threshold", lambda holders, clients, pinned: 1)
+    monkeypatch.setattr(vector_sum, "threshold", lambda holders, pinned: 1)
     assert server_reads([0])
 
 
@@ -462,7 +495,7 @@ def test_given_a_round_that_is_over_then_a_client_keeps_nothing_of_it(five: Part
 def test_given_another_model_than_announced_then_a_client_refuses(five: Party) -> None:
     server = five.begin()
     with refuses("model-mismatch", match="announced"):
-        mask_vector(five.state[0], 0, 0, server.shares_for(0), vectors([0])[0], b"x" * 32)
+        five.mask(0, server.shares_for(0), vectors([0])[0], b"x" * 32)
 
 
 def test_given_two_models_then_the_sum_is_noise() -> None:
@@ -470,14 +503,10 @@ def test_given_two_models_then_the_sum_is_noise() -> None:
     words = dict.fromkeys(party.clients, np.zeros(50, np.uint32))
     server = party.server(1)
     answers = party.offer(server, [0, 1])
-    answers |= party.offer(server, [2], **{DIGEST: np.frombuffer(b"y" * 32, np.uint8)})
+    answers |= party.offer(server, [2], b"y" * 32)
     server.take_shares(answers)
-    masked = {}
-    for client in party.clients:
-        digest = b"y" * 32 if client == 2 else MODEL
-        party.state[client], masked[client] = mask_vector(
-            party.state[client], client, 0, server.shares_for(client), words[client], digest
-        )
+    masked = party.send(server, {client: words[client] for client in (0, 1)})
+    masked[2] = party.mask(2, server.shares_for(2), words[2], b"y" * 32)
     server.take_vectors(masked)
     opened, _ = server.open_sum(party.open(server, party.clients))
     assert (opened.words != 0).mean() > 0.9
@@ -486,15 +515,13 @@ def test_given_two_models_then_the_sum_is_noise() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {vector_sum.ROUND: np.array(70, np.int64)},
         {THRESHOLD: np.array(3, np.int64)},
         {THRESHOLD: np.array(6, np.int64)},
         {PARTICIPANTS: np.array([0, 2, 3, 7], np.int64)},
         {PARTICIPANTS: np.array([0, 2, 3, 7, 11, 12], np.int64)},
         {PARTICIPANTS: np.array([0, 2, 3, 7, 11, 11], np.int64)},
-        {DIGEST: np.zeros(31, np.uint8)},
     ],
-    ids=["stale", "below", "above", "without", "stranger", "twice", "digest"],
+    ids=["below", "above", "without", "stranger", "twice"],
 )
 def test_given_terms_that_protect_less_then_clients_refuse(change: dict[str, NDArray[Any]]) -> None:
     party = Party([0, 2, 3, 7, 11])
@@ -502,6 +529,8 @@ def test_given_terms_that_protect_less_then_clients_refuse(change: dict[str, NDA
     with pytest.raises(UserError):
         party.offer(party.server(71), [11], **change)
     party.offer(party.server(71), [11])
+    with refuses("server-out-of-turn", match="71"):
+        party.offer(party.server(71), [11])
 
 
 def test_given_messages_out_of_turn_then_a_client_refuses() -> None:
@@ -509,13 +538,13 @@ def test_given_messages_out_of_turn_then_a_client_refuses() -> None:
     words = vectors(party.clients)
     server = party.server(1)
     with refuses("server-out-of-turn", match="masked"):
-        mask_vector(party.state[0], 0, 0, {}, words[0], MODEL)
+        party.mask(0, {}, words[0])
     server.take_shares(party.offer(server, party.clients))
     with refuses("server-out-of-turn", match="secure"):
         unmask(party.state[0], 0, {SURVIVORS: np.arange(3)}, None)
     masked = party.send(server, words)
     with refuses("server-out-of-turn", match="masked"):
-        mask_vector(party.state[0], 0, 0, server.shares_for(0), words[0], MODEL)
+        party.mask(0, server.shares_for(0), words[0])
     server.take_vectors(masked)
     party.open(server, party.clients)
     with refuses("server-out-of-turn", match="secure"):
@@ -559,13 +588,16 @@ def test_given_a_list_with_clients_that_sent_nothing_then_the_least_number_must_
     server = party.begin()
     masked = party.send(server, vectors(party.clients))
     server.take_vectors(masked)  # the server says that it has all, and lets clients 3 and 4 go
-    signed = party.signatures(server.list_message(), [0, 1, 2])
-    message = server.signed_list(signed)
+    signed = party.signatures(server.list_message(), range(5))
+    three = server.signed_list({client: signed[client] for client in range(3)})
+    with refuses("signature-wrong"):  # more than two thirds of five are four
+        unmask(party.state[0], 0, three, party.identities[0])
+    four = server.signed_list({client: signed[client] for client in range(4)})
     with refuses("signature-wrong"):
-        unmask(party.state[0], 0, message, party.identities[0], least=4)
+        unmask(party.state[0], 0, four, party.identities[0], least=5)
     with refuses("too-few-clients"):
-        unmask(party.state[0], 0, message, party.identities[0], least=6)
-    unmask(party.state[0], 0, message, party.identities[0], least=3)
+        unmask(party.state[0], 0, four, party.identities[0], least=6)
+    unmask(party.state[0], 0, four, party.identities[0])
 
 
 def test_given_identities_then_an_exchanged_key_is_refused_and_named() -> None:
@@ -577,7 +609,7 @@ def test_given_identities_then_an_exchanged_key_is_refused_and_named() -> None:
     message["public-keys"][0] = bytes_array(public_key(begun["private-key"].tobytes()))
     with pytest.raises(PeerError) as error:
         join_sum(begun, 0, message, party.purpose, party.identities[0])
-    assert error.value.peer == 1
+    assert error.value.peers == (1,)
 
 
 def test_given_a_changed_sealed_share_then_its_sender_is_named(five: Party) -> None:
@@ -586,8 +618,8 @@ def test_given_a_changed_sealed_share_then_its_sender_is_named(five: Party) -> N
     answers[2][vector_sum.SEALED][1, -1] ^= 1  # of the peers 0, 3, 7 and 11
     server.take_shares(answers)
     with pytest.raises(PeerError) as error:
-        mask_vector(five.state[3], 3, 0, server.shares_for(3), vectors([3])[3], MODEL)
-    assert error.value.peer == 2
+        five.mask(3, server.shares_for(3), vectors([3])[3])
+    assert error.value.peers == (2,)
 
 
 def test_given_a_wrong_share_to_open_with_then_the_sum_is_right_and_its_sender_is_named() -> None:

@@ -1,0 +1,89 @@
+"""What an owner has answered and spent, over all runs with its data: a file that it keeps.
+
+A server can begin a run anew, and a restarted SuperNode has forgotten the one before. What must
+hold beyond a process, and beyond a run, is therefore on the owner's disk: SQLite's own journal
+makes each entry whole or absent, also if two processes answer at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.data.safe_files import require_regular_file
+from fedul_flwr.errors import OwnDataError
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS answered (run TEXT PRIMARY KEY, number INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS lists (question BLOB PRIMARY KEY, clients TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS spent (what TEXT PRIMARY KEY, releases INTEGER, mu_squared REAL);
+"""
+
+
+def ledger_file(node: NodeConfig) -> Path | None:
+    """The file beside the owner's log, or beside its data if it has none; ``None`` without data."""
+    if not node.data:
+        return None
+    if node.log:
+        return Path(node.log).expanduser().resolve().with_suffix(".ledger")
+    folder = Path(node.data).expanduser().resolve()
+    return folder.with_name(f"{folder.name}.ledger")
+
+
+class Ledger:
+    """An owner's entries.
+
+    Parameters
+    ----------
+    file : where they are; it is created with the first one.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def last_answer(self, run: int) -> int:
+        """Number of the last sum that was answered in a run of Flower's id; 0 if there is none."""
+        with self._open() as entries:
+            rows = entries.execute("SELECT number FROM answered WHERE run = ?", (str(run),))
+            return next((int(number) for (number,) in rows), 0)
+
+    def answer(self, run: int, number: int) -> bool:
+        """Note the answer to a sum; whether it is the first to this one or a later one."""
+        with self._open() as entries:
+            done = entries.execute(
+                "INSERT INTO answered VALUES (?, ?) ON CONFLICT (run) DO UPDATE SET "
+                "number = excluded.number WHERE number < excluded.number",
+                (str(run), number),
+            )
+            return done.rowcount > 0
+
+    def clients_of(self, question: bytes) -> list[int] | None:
+        """Over whom the answers to a question were summed before; ``None`` if they were not."""
+        with self._open() as entries:
+            rows = entries.execute("SELECT clients FROM lists WHERE question = ?", (question,))
+            return next((json.loads(clients) for (clients,) in rows), None)
+
+    def sign(self, question: bytes, clients: Iterable[int]) -> None:
+        """Note over whom the answers to a question are summed; the latest counts."""
+        with self._open() as entries:
+            row = (question, json.dumps(sorted(clients)))
+            entries.execute("INSERT OR REPLACE INTO lists VALUES (?, ?)", row)
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            require_regular_file(self.file)
+            self.file.touch(mode=0o600)
+            with closing(sqlite3.connect(self.file, timeout=60)) as entries, entries:
+                entries.executescript(_TABLES)
+                yield entries
+        except (OSError, sqlite3.Error) as error:
+            raise OwnDataError(
+                f"{self.file}, which keeps what was answered and spent, cannot be read and "
+                f"written: {error}.",
+                "file-not-writable",
+            ) from None

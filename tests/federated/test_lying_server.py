@@ -1,0 +1,331 @@
+"""A server that lies reads sums of honest rounds and nothing else.
+
+Owners have identities, and keep their limits; nobody works with the server. Each attack has its
+control beside it: without the one thing that stops it, it succeeds.
+"""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from fedul_flwr.baselines.semifl import STATISTICS
+from fedul_flwr.config.base import load_reference
+from fedul_flwr.config.methods import METHODS, Method
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import parse_flat, resolve
+from fedul_flwr.data.types import Content
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated import masked_update, transcript
+from fedul_flwr.federated.client import PHASES_OF_ALL, MethodClient, admitted_settings
+from fedul_flwr.federated.client_data import ClientState
+from fedul_flwr.federated.disclosure import EVALUATE, TRAIN
+from fedul_flwr.federated.ledger import Ledger
+from fedul_flwr.federated.masked_update import LARGEST_WEIGHT, PHASES, UNMASK
+from fedul_flwr.federated.messages import (
+    CONFIG,
+    SETTINGS,
+    SETUP,
+    from_records,
+    phase_messages,
+    phase_of,
+)
+from fedul_flwr.federated.secure_sum import SecureSums
+from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.models import build_model
+from tests.support.learnable_owners import NAMES, NO_DATA
+from tests.support.lying_server import SUMMED, LyingGrid, Owners, cosine, opened_sums
+from tests.support.refusals import refuses
+from tests.support.runs import train
+from tests.support.settings import Settings
+
+VICTIM = 2
+
+
+def config_of(message: Message) -> ConfigRecord:
+    return cast(ConfigRecord, message.content[CONFIG])
+
+
+def run(settings: Settings, owners: Owners, change: Any = lambda *_: None, **options: Any) -> None:
+    """A run whose server says what ``change`` makes of its messages; its end is no matter."""
+    with suppress(UserError):
+        train(
+            settings(**{**SUMMED, **options}),
+            len(owners.folders),
+            client_app=owners.app,
+            wrap_grid=lambda grid: LyingGrid(grid, change),
+        )
+
+
+def other_settings(kind: str, client: int, message: Message) -> None:
+    """All but the victim learn next to nothing."""
+    if kind == "setup" and client != VICTIM:
+        told = json.loads(str(config_of(message)[SETTINGS]))
+        config_of(message)[SETTINGS] = json.dumps({**told, "learning-rate": 1e-30}, sort_keys=True)
+
+
+def other_weight(kind: str, client: int, message: Message) -> None:
+    """The weights of all but the victim round to nothing."""
+    if kind == "sum-shares":
+        config_of(message)[LARGEST_WEIGHT] = 32.0 if client == VICTIM else 2.0**40
+
+
+LIES: dict[str, tuple[Callable[[str, int, Message], None], dict[str, Any]]] = {
+    "settings": (other_settings, {}),
+    "largest weight": (other_weight, {"client_weights": "examples"}),
+}
+
+
+@pytest.mark.parametrize(("lie", "options"), LIES.values(), ids=LIES)
+def test_given_owners_told_different_things_then_nothing_is_read(
+    lie: Any,
+    options: dict[str, Any],
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owners, sums = Owners(tmp_path, 4), opened_sums(monkeypatch)
+    run(settings, owners, lie, **options)
+    assert owners.updates  # the victim has trained, and its vector is at the server
+    assert not sums
+
+
+@pytest.mark.parametrize(("lie", "options"), LIES.values(), ids=LIES)
+def test_given_masks_and_signatures_of_less_then_the_victims_update_is_read(
+    lie: Any,
+    options: dict[str, Any],
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The control: the question leaves out what the server says to each owner."""
+
+    def of_less(run: int, _: Any, of: str, server_round: int, __: float, asked: bytes) -> bytes:
+        return transcript.question(run, {}, of, server_round, 0.0, asked)
+
+    monkeypatch.setattr(masked_update, "question", of_less)
+    owners, sums = Owners(tmp_path, 4), opened_sums(monkeypatch)
+    run(settings, owners, lie, **options)
+    [(_, total)] = sums
+    assert cosine(total, owners.updates[1, VICTIM][0]) > 0.999999
+
+
+def ask_again(
+    monkeypatch: pytest.MonkeyPatch, *, as_round: int | None, without: int | None = VICTIM
+) -> None:
+    """The server starts round 2 from the first model, without the victim."""
+    begin, configure = SecureSums.begin, MethodStrategy.configure_train
+    sample, first = MethodStrategy.sample, {}
+
+    def begun(self: Any, grid: Grid, messages: Any, number: int, buffers: Any) -> Any:
+        for message in messages if as_round else ():
+            config_of(message)["server-round"] = as_round
+        return begin(self, grid, messages, number, buffers)
+
+    def configured(self: Any, number: int, arrays: Any, config: Any, grid: Grid) -> Any:
+        return configure(self, number, first.setdefault("model", arrays), config, grid)
+
+    def sampled(self: Any, number: int) -> Any:
+        return [c for c in sample(self, number) if number != 2 or c.partition_id != without]
+
+    monkeypatch.setattr(SecureSums, "begin", begun)
+    monkeypatch.setattr(MethodStrategy, "configure_train", configured)
+    monkeypatch.setattr(MethodStrategy, "sample", sampled)
+
+
+FULL_BATCHES: dict[str, Any] = {"batch_size": 64, "local_epochs": 1, "optimizer": "sgd"}
+"""With them a round's number makes no difference to an update."""
+
+
+@pytest.mark.parametrize("as_round", [None, 1], ids=["as round 2", "as round 1"])
+def test_given_a_round_asked_again_without_one_owner_then_the_others_refuse(
+    as_round: int | None, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners, sums = Owners(tmp_path, 5), opened_sums(monkeypatch)
+    ask_again(monkeypatch, as_round=as_round)
+    run(settings, owners, num_rounds=2, **FULL_BATCHES)
+    assert [clients for clients, _ in sums] == [[0, 1, 2, 3, 4]]
+
+
+def test_given_owners_without_a_memory_when_asked_again_then_the_difference_is_the_update(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: nobody remembers over whom a model's updates were summed."""
+    monkeypatch.setattr(Ledger, "clients_of", lambda *_: None)
+    owners, sums = Owners(tmp_path, 5), opened_sums(monkeypatch)
+    ask_again(monkeypatch, as_round=None)
+    run(settings, owners, num_rounds=2, **FULL_BATCHES)
+    (_, everybody), (_, others) = sums
+    assert cosine(everybody - others, owners.updates[1, VICTIM][0]) > 0.9999
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_given_a_new_run_of_the_same_seed_without_one_owner_then_the_others_refuse(
+    seed: int, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another seed the models, and so the updates, are others: the run goes on."""
+    owners, sums = Owners(tmp_path, 5), opened_sums(monkeypatch)
+    run(settings, owners)
+    present = MethodStrategy.sample
+    monkeypatch.setattr(
+        MethodStrategy,
+        "sample",
+        lambda self, number: [c for c in present(self, number) if c.partition_id != VICTIM],
+    )
+    run(settings, owners, seed=seed)
+    assert [len(clients) for clients, _ in sums] == ([5, 4] if seed else [5])
+    owners.limits["allow-regrouping"] = True
+    run(settings, owners)
+    assert len(sums[-1][0]) == 4
+
+
+def test_given_a_resumed_run_then_each_round_is_answered_once(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners, sums = Owners(tmp_path, 4), opened_sums(monkeypatch)
+    begun = train(settings(**{**SUMMED, "num_rounds": 2}), 4, client_app=owners.app)
+    train(resolve({"resume": str(begun), "num-rounds": 3}, tmp_path), 4, client_app=owners.app)
+    assert len(sums) == 3
+    assert sorted(owners.updates) == [(number, c) for number in (1, 2, 3) for c in range(4)]
+    assert {len(answers) for answers in owners.updates.values()} == {1}
+
+
+class Restarting(LyingGrid):
+    """All SuperNodes restart after round 1; then the server asks for its sum again."""
+
+    def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+        sent = list(messages)
+        replies = super().send_and_receive(sent, timeout=timeout)
+        if sent and phase_of(sent[0]) == UNMASK:
+            for context in cast(Any, self._grid).contexts.values():
+                for name in [name for name in context.state if name != SETUP]:
+                    del context.state[name]
+        return replies
+
+
+def answers_after_restart(
+    settings: Settings, owners: Owners, monkeypatch: pytest.MonkeyPatch
+) -> int:
+    """How often the victim answers one round, if it is asked again by the same model."""
+    ask_again(monkeypatch, as_round=1, without=None)
+    begin = SecureSums.begin
+    monkeypatch.setattr(
+        SecureSums,
+        "begin",
+        lambda self, grid, messages, _, buffers: begin(self, grid, messages, 1, buffers),
+    )
+    monkeypatch.setattr(SecureSums, "_is_stale", lambda *_: True)
+    with suppress(UserError):
+        train(
+            settings(**{**SUMMED, "num_rounds": 2, "on_client_failure": "continue"}),
+            len(owners.folders),
+            client_app=owners.app,
+            wrap_grid=Restarting,
+        )
+    return len(owners.updates[1, 0])
+
+
+def test_given_restarted_nodes_when_a_round_is_asked_again_then_nobody_answers(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert answers_after_restart(settings, Owners(tmp_path, 4), monkeypatch) == 1
+
+
+def test_given_no_ledger_when_a_round_is_asked_again_then_it_is_answered_again(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: what Flower's state alone remembers is lost with a restart."""
+    monkeypatch.setattr(masked_update, "ledger_file", lambda _: None)
+    assert answers_after_restart(settings, Owners(tmp_path, 4), monkeypatch) == 2
+
+
+# Phases
+
+NO_SUM = {
+    "xclp": {"xclp-compare", "xclp-sum", "xclp-audit", "xclp-end"},
+    "xclp-predict": {"xclp-compare", "xclp-sum", "xclp-audit", "xclp-end", "xclp-label"},
+    "fedsem": {"fedsem-label"},
+}
+"""Phases that are no sums, and are answered where owners require sums: encrypted, or without a word
+about the data."""
+ALL_PHASES = {
+    *PHASES,
+    *PHASES_OF_ALL,
+    *(entry.phase for m in METHODS.values() for entry in load_reference(m.disclosures, "method")),
+    *set().union(*NO_SUM.values()),
+    "a phase that nobody knows",
+} - {TRAIN, EVALUATE}
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_given_owners_that_require_sums_then_only_phases_without_a_part_are_answered(
+    method: Method,
+) -> None:
+    assert STATISTICS in ALL_PHASES
+    settings = parse_flat({"method": method.name, "secure-sum": "on" if method.can_sum else "off"})
+    node = NodeConfig(data="somewhere", require_secure_sum=True)
+    kind = load_reference(method.client, "method")
+    client = cast(MethodClient[Any], kind(settings, node, ClientState(RecordDict())))
+    for phase in ALL_PHASES:
+        if phase in {*PHASES, *PHASES_OF_ALL, *NO_SUM.get(method.name, ())}:
+            client.require_phase(phase)
+        else:
+            with refuses("server-asks-too-much", match=phase):
+                client.require_phase(phase)
+    for what in ("an update", "a loss"):
+        with refuses("server-asks-too-much", match=what):
+            client.require_no_sum(what)
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_given_owners_that_require_sums_then_no_method_trains_without(method: Method) -> None:
+    node = NodeConfig(data="somewhere", require_secure_sum=True)
+    for sums in ("on", "off"):
+        text = json.dumps({"method": method.name, "secure-sum": sums, **NO_DATA})
+        if method.can_sum if sums == "on" else not method.trains:
+            admitted_settings(node, text)
+        else:
+            with pytest.raises(UserError, match="secure-sum"):
+                admitted_settings(node, text)
+
+
+def statistics_of(owners: Owners, settings: Settings, client: int) -> Content | None:
+    """What a client answers to a server that calls a run SemiFL, and asks for its statistics."""
+    told = settings(
+        **{**SUMMED, "method": "semifl", "secure_sum": "off", "model": "cnn2"}
+    ).to_flat()
+    told["secure-sum"] = "on"
+    with task_identity():
+        grid = InProcessGrid(owners.app, len(owners.folders), {})
+        shape = {"input-shape": [8, 8, 1], "model-shape": [8, 8, 1], "class-names": [*NAMES]}
+
+        def ask(name: str, content: Content) -> Content | None:
+            node = FIRST_NODE_ID + client
+            [reply] = grid.send_and_receive(phase_messages(name, {node: content}))
+            return None if reply.has_error() else from_records(reply.content)
+
+        ask(SETUP, Content(values={SETTINGS: json.dumps(told), **shape}))
+        model = build_model("cnn2", (8, 8, 1), len(NAMES))
+        arrays = {name: array.numpy() for name, array in model.state_dict().items()}
+        return ask(STATISTICS, Content(arrays=arrays, values={"round": 1}))
+
+
+def test_given_a_method_that_is_no_sum_when_statistics_are_asked_for_then_they_stay(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners = Owners(tmp_path, 3)
+    assert statistics_of(owners, settings, 1) is None
+    # The control: a client that takes the server's word for it.
+    monkeypatch.setitem(METHODS, "semifl", replace(METHODS["semifl"], can_sum=True))
+    assert statistics_of(owners, settings, 1) is None
+    monkeypatch.setattr(MethodClient, "require_phase", lambda *_: None)
+    answer = statistics_of(owners, settings, 1)
+    assert answer is not None
+    assert any("running_mean" in name for name in answer.arrays)
