@@ -334,8 +334,8 @@ class SecureSums:
         if not complaints:
             return False
         by_number = {client.partition_id: client for client in self._registry.clients}
-        told = [f"{by_number[a]} about {by_number[b]}" for a, b in complaints]
-        log(WARNING, "Round %s: messages do not open: %s.", self._round, ", ".join(told))
+        named = [f"{by_number[a]} about {by_number[b]}" for a, b in complaints]
+        log(WARNING, "Round %s: messages do not open: %s.", self._round, ", ".join(named))
         if self._heard:
             reason = "it complained about other clients a second time while a secure sum began"
             again = {client for client, _ in complaints}

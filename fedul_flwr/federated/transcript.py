@@ -90,10 +90,10 @@ def question(
     largest : what weights are divided by.
     asked : of :attr:`Asked.digest`.
     """
-    told = {key: value for key, value in setup.items() if key != FORGETFUL}
+    common = {key: value for key, value in setup.items() if key != FORGETFUL}
     named = named_modules(json.loads(str(setup.get(SETTINGS, "{}"))))
     code = code_digest(*(name.partition(":")[0] for name in named))
-    fields = {"run": run, "setup": told, "of": of, "round": server_round, "largest": largest}
+    fields = {"run": run, "setup": common, "of": of, "round": server_round, "largest": largest}
     fields |= {"asked": asked, "code": code}
     return hashlib.sha256(b"fedul-flwr question 1" + _text(fields)).digest()
 
