@@ -18,6 +18,7 @@ from torch import nn
 
 from fedul_flwr.config.base import modules_from
 from fedul_flwr.config.class_priors import PriorsLike, checked_prior, in_order, parse_prior
+from fedul_flwr.config.run_config import LAST_MODEL
 from fedul_flwr.config.shared import RUN, SharedSettings, recorded_options
 from fedul_flwr.config.trusted_modules import require_trusted_modules
 from fedul_flwr.config.user_files import regular_file, user_path
@@ -28,7 +29,7 @@ from fedul_flwr.data.decode import Survey, join_blocks
 from fedul_flwr.data.local_data import open_points
 from fedul_flwr.data.local_files import as_points
 from fedul_flwr.data.run_files.records import number, read_config, read_summary, saved_model
-from fedul_flwr.data.run_files.store import TEMPERATURE
+from fedul_flwr.data.run_files.store import TEMPERATURE, TRAINED_FOR
 from fedul_flwr.data.safe_files import output_file, read_header, write_atomically
 from fedul_flwr.data.standardize import Scaling, constant_scaling, scaled
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts, reading_notes
@@ -403,8 +404,10 @@ def _load_directory(directory: Path, personal: Path | None, trust_modules: bool)
         model = build_model(name, model_shape, len(class_names), options=recorded_options(settings))
     _load_weights(model, weights, name, personal)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    # An unfinished run only has the values from its start.
+    # Of an unfinished run its last model says it, once clients have said it.
     prior = None if personal else (read_summary(directory) or data).get("test_prior")
+    if prior is None and not personal and (directory / LAST_MODEL).is_file():
+        prior = read_header(directory / LAST_MODEL).get(TRAINED_FOR)
     temperature = 1.0 if personal else number(read_header(weights).get(TEMPERATURE, 1.0))
     if temperature is None or temperature <= 0:
         raise UserError(f"{weights}: its temperature must be a number above 0.", "run-file-wrong")

@@ -28,7 +28,7 @@ from fedul_flwr.data.standardize import (
     SharedScaling,
     constant_scaling,
 )
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.columns import scaling_values
@@ -74,6 +74,8 @@ class Start:
     arrays: Arrays
     done: int = 0
     state: Mapping[str, Any] = field(default_factory=dict)
+    prior: Floats | None = None
+    """Class priors that they are trained for, which clients say again only in a round."""
 
 
 def starting_point(
@@ -103,7 +105,8 @@ def starting_point(
         return Start(dump_arrays(model), 0, directory.load_state(0) if resumes else {})
     arrays, line = directory.load_model(LAST_MODEL)
     has_state = bool(line.pop(store.HAS_STATE, False))
-    prior = line.pop(store.TRAINED_FOR, None)
+    trained_for = line.pop(store.TRAINED_FOR, None)
+    prior = None if trained_for is None else np.array(trained_for)
     if not _is_line(line):
         raise _damaged(directory, LAST_MODEL, "does not say of which round it is")
     done = int(line["round"])
@@ -117,8 +120,8 @@ def starting_point(
     directory.replace_metrics(lines)
     if len(lines) < done:
         # The run was interrupted after training and before evaluating this round.
-        recorder.record(line, arrays, state, prior=None if prior is None else np.array(prior))
-    return Start(arrays, done, state)
+        recorder.record(line, arrays, state, prior=prior)
+    return Start(arrays, done, state, prior)
 
 
 def is_summarized(directory: store.RunDirectory, done: int) -> bool:
@@ -230,7 +233,11 @@ def train(
         by = points.by if isinstance(points, ScaledInputs) else data.scaling
         if by is not None:
             setup.write_scaling(directory, data, by())
-    setup.describe(directory, settings, data, strategy.test_prior, model)
+
+    def trained_for() -> Floats | None:
+        return start.prior if strategy.test_prior is None else strategy.test_prior
+
+    setup.describe(directory, settings, data, trained_for(), model)
     try:
         if done < settings.num_rounds:  # else it was interrupted during the last evaluation
             strategy.start(
@@ -248,7 +255,7 @@ def train(
     refuse_no_release(strategy.base)
     about = {
         **first,
-        **finish_measures(recorder, shares, strategy.test_prior, data.num_clients or 0),
+        **finish_measures(recorder, shares, trained_for(), data.num_clients or 0),
         **score_priors(directory.clients, settings.num_rounds, setup.set_truths(data)),
         **privacy_spent(strategy.base),
         **personalize(grid, strategy, recorder, data),

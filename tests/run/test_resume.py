@@ -1,6 +1,7 @@
 """Runs that resume: how many clients, files that are damaged or gone, a disk that is full."""
 
 import errno
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 from fedul_flwr.data.run_files.records import recorded_clients
 from fedul_flwr.results import plots
+from fedul_flwr.results.predict import load_model
 from tests.support.error_line import error_line
 from tests.support.refusals import code_of
 from tests.support.runs import assert_same_run, metrics
@@ -186,6 +188,23 @@ def test_given_a_full_disk_then_what_was_there_stays_and_the_run_ends_as_one_wit
     code, said = run("--resume", str(copy))
     assert code == 0, said
     assert_same_run(copy, whole)
+
+
+def test_given_no_round_left_then_the_priors_of_the_sets_stay(tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    code, said = run(
+        *("-c", QUICK + " test-prior='sets'", "--num-supernodes", "3", "--output", str(output))
+    )
+    assert code == 0, said
+    prior = load_model(output).trained_priors().tolist()
+    (output / "summary.json").unlink()
+    assert load_model(output).trained_priors().tolist() == prior
+    code, said = run("--resume", str(output))
+    assert code == 0, said
+    for file in ("summary.json", "config.json"):
+        content = json.loads((output / file).read_text())
+        assert (content.get("data") or content)["test_prior"] == prior
+    assert f"{prior[0]:.4g}" in (output / "model-card.md").read_text()
 
 
 def test_given_no_pictures_then_resume_draws(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
