@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -318,6 +320,40 @@ def _by_class_shares(
     )
 
 
+_ATTEMPTS = 20
+"""Seeds that are tried, each with eleven draws, until all clients have enough points."""
+
+
+def _dirichlet_partitioner(
+    table: Mapping[str, Sequence[Any]], num_clients: int, config: RunConfig
+) -> Any:
+    """The library's, with a draw in which each client has ``dirichlet.min-points``."""
+    import datasets
+    from flwr_datasets.partitioner import DirichletPartitioner
+
+    options, dataset = config[DirichletSettings], datasets.Dataset.from_dict({**table})
+    for attempt in range(_ATTEMPTS):
+        built = DirichletPartitioner(
+            num_clients,
+            "label",
+            options.alpha,
+            min_partition_size=options.min_points,
+            seed=derived_seed(config.seed, "partitioner", *([attempt] if attempt else [])),
+        )
+        built.dataset = dataset
+        with warnings.catch_warnings(), contextlib.suppress(ValueError):
+            warnings.simplefilter("ignore")  # of each draw
+            built.load_partition(0)
+            return built
+    raise UserError(
+        f"Setting dirichlet.min-points = {options.min_points}: no draw with dirichlet.alpha = "
+        f"{options.alpha:g} gives each of {num_clients} clients so many of {len(dataset)} points. "
+        "Choose a larger alpha, or fewer points or clients.",
+        "too-few-points",
+        setting="dirichlet.min-points",
+    )
+
+
 def _by_library(
     labels: Ints,
     columns: Mapping[str, NDArray[np.generic]],
@@ -331,20 +367,16 @@ def _by_library(
 
     # The library cuts shards in the given order: shuffle first, map back afterwards.
     order = stream(config.seed, "partition").permutation(len(labels))
-    table: dict[str, Sequence[Any]] = {"label": labels[order].tolist()}
+    table: dict[str, Sequence[Any]] = {
+        "label": labels[order].tolist(),
+        "position": order.tolist(),
+    }
     seed = derived_seed(config.seed, "partitioner")
     natural = config[NaturalSettings]
     built: Any
     match config.partition:
         case "dirichlet":
-            options = config[DirichletSettings]
-            built = library.DirichletPartitioner(
-                num_clients,
-                "label",
-                options.alpha,
-                min_partition_size=options.min_points,
-                seed=seed,
-            )
+            built = _dirichlet_partitioner(table, num_clients, config)
         case "pathological":
             count = config[PathologicalSettings].classes_per_client
             if count > num_classes:
@@ -387,8 +419,8 @@ def _by_library(
                     setting="natural.column",
                 )
             built = library.NaturalIdPartitioner("group")
-    table["position"] = order.tolist()
-    built.dataset = datasets.Dataset.from_dict(table)
+    if config.partition != "dirichlet":
+        built.dataset = datasets.Dataset.from_dict(table)
     try:
         if config.partition == "natural" and built.num_partitions != num_clients:
             raise UserError(

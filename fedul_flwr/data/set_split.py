@@ -6,7 +6,7 @@ Clients get the paths of ``sets.npz`` and of the images; clients of supervised m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -284,6 +284,29 @@ def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig
         validation=validation,
         server=server,
     )
+
+
+def refuse_empty_sets(clients: Sequence[ClientTruth], config: RunConfig) -> None:
+    """Refuse simulated clients of which a set got no point, and so none could take part.
+
+    Raises
+    ------
+    UserError
+        With the client, and the setting that gives it more points.
+    """
+    for number, client in enumerate(clients):
+        if not isinstance(client, SetTruth):
+            return
+        empty = set(range(len(client.priors))) - set(client.sets.tolist())
+        if empty and config.on_client_failure == "stop":
+            key = "dirichlet.min-points" if config.partition == "dirichlet" else "points-per-client"
+            raise UserError(
+                f"Client {number} has {len(client.points)} points for {len(client.priors)} sets, "
+                f"and set {min(empty)} gets none: raise {key}, or lower the number of clients or "
+                "sets.",
+                "too-few-points",
+                setting=key,
+            )
 
 
 def read_sets(directory: Path) -> tuple[SetTruth, ...]:

@@ -20,6 +20,7 @@ from fedul_flwr.experiments.trial import Log, Simulate, TrialResult, check_uncha
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.experiments.trial_plots import compare_figure
 from fedul_flwr.results.figure_style import draw_formats
+from fedul_flwr.run.server_data import open_server_data
 from fedul_flwr.run.summary import SHARES
 
 _TRAFFIC = ("bytes_up", "bytes_down", *SHARES)
@@ -36,9 +37,12 @@ def compare(plan: Plan, simulate: Simulate, log: Log) -> list[Row]:
     Raises
     ------
     UserError
-        If a directory was written with other settings; then no trial starts.
+        If a directory was written with other settings, or the data of a trial cannot be split over
+        the clients; then no trial starts.
     """
     check_unchanged(plan.trials)
+    for trial in plan.trials:  # a seed whose data cannot be split ends no other's run
+        open_server_data(trial.config).split_over(plan.num_clients, trial.config)
     results = run_trials(plan.trials, simulate, log, lambda done: _save(plan, done))
     return make_rows(plan, results)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedul_flwr.config.auto_settings import kind_of, refuse_other_kind
 from fedul_flwr.config.method_settings import ServerTrainingSettings, SupervisedSettings
-from fedul_flwr.config.methods import DataKind
+from fedul_flwr.config.methods import DataKind, find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import NaturalSettings
 from fedul_flwr.config.shared import SharedSettings
@@ -20,7 +20,7 @@ from fedul_flwr.data.label_split import LabelAssignment, LabelTruth, save_split
 from fedul_flwr.data.local_data import client_folders
 from fedul_flwr.data.partition import set_aside, without_sample
 from fedul_flwr.data.seeds import derived_seed
-from fedul_flwr.data.set_split import SetTruth
+from fedul_flwr.data.set_split import SetTruth, refuse_empty_sets
 from fedul_flwr.data.sources import read_source, source_directory
 from fedul_flwr.data.split import Split, build_split, client_files
 from fedul_flwr.data.standardize import (
@@ -163,6 +163,8 @@ class ServerData:
                 setting="dataset",
             )
         split = build_split(self.folder, num_clients, settings)
+        if find_method(settings.method).data == "unlabeled-sets":
+            refuse_empty_sets(split.clients, settings)
         return replace(
             self,
             split=split,

@@ -88,7 +88,7 @@ def test_small_alpha_is_skewed() -> None:
 def test_dirichlet_keeps_to_the_fewest_points() -> None:
     parts = split("dirichlet", **{"dirichlet.min-points": 60, "dirichlet.alpha": 1.0})
     assert min(map(len, parts)) >= 60
-    with refuses("too-few-points", setting="partition"):
+    with refuses("too-few-points", setting="dirichlet.min-points"):
         split("dirichlet", **{"dirichlet.min-points": 101})
 
 

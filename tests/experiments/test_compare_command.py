@@ -44,6 +44,19 @@ def test_wrong_arguments_write_nothing(arguments: list[str], code: str, here: Pa
     assert list(here.iterdir()) == []
 
 
+def test_given_data_that_cannot_be_split_then_no_trial_starts(
+    here: Path, ran: list[RunConfig]
+) -> None:
+    """Here of seeds 0 to 2 the last one gives a client too few points for its sets."""
+    skewed = f"{QUICK} dataset='digits' partition='dirichlet' dirichlet.alpha=0.5"
+    ten = ("--methods", "fedul", "--num-supernodes", "10", "--engine", "in-process", "-c", skewed)
+    done = compare(*ten, "--seeds", "0,1,2", "--output", "all")
+    assert code_of(done.stderr) == "too-few-points"
+    assert "dirichlet.min-points" in done.stderr
+    assert ran == []
+    assert compare(*ten, "--seeds", "0", "--output", "first").exit_code == 0
+
+
 def test_given_two_methods_and_seeds_then_each_trial_is_the_run_of_the_run_command(
     here: Path, ran: list[RunConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
