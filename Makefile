@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests start dozens of programs; each would compile every package's source once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test fast coverage robustness test-slow test-all flower-versions lowest-versions check crosscheck lint bench mutants docs site clean
+.PHONY: setup demo test fast coverage robustness test-slow test-all flower-versions lowest-versions check crosscheck lint bench mutants docs lock sbom site clean
 
 setup: $(STAMP)
 
@@ -119,6 +119,18 @@ clean:
 docs: $(STAMP)
 	$(BIN)/python -m fedul_flwr.config.document > docs/settings.md
 	$(BIN)/fedul-flwr reproduce --render
+
+# Versions and hashes of what the Dockerfile installs, but for PyTorch; Flower depends on uv.
+lock: $(STAMP)
+	$(BIN)/uv lock --quiet --upgrade
+	$(BIN)/uv export --quiet --frozen --no-emit-project --no-dev --no-header --no-annotate \
+	    --prune torch --prune torchvision -o requirements.lock
+
+# All packages with their hashes, as CycloneDX.
+sbom: $(STAMP)
+	$(BIN)/uv lock --quiet
+	mkdir -p build
+	$(BIN)/uv export --quiet --frozen --no-dev --format cyclonedx1.5 -o build/sbom.cdx.json
 
 site: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -15,6 +15,7 @@ from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, refuse_existing, resolve
 from fedul_flwr.config.trusted_modules import named_modules
 from fedul_flwr.data.run_files import store
+from fedul_flwr.data.run_files.current_run import note_run
 from fedul_flwr.data.run_files.run_lock import claim, lock_directory
 from fedul_flwr.errors import StorageError, UserError, in_one_sentence
 from fedul_flwr.federated.grid import announce_end, for_devices
@@ -63,16 +64,19 @@ def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
         set_threads(settings.client_threads)
         retain_freed_memory()
         grid = for_devices(grid)
+        note_run(directory.path, settings.num_rounds, "training")
         try:
             with tracked(settings.tracking, directory) as add_round:
                 if find_method(settings.method).trains:
                     train(grid, settings, directory, add_round, watch)
                 else:
                     label(grid, settings, directory)
+            note_run(directory.path, settings.num_rounds, "finished")
             announce_end(grid, "finished")
             for name, value in summary_rows(directory.path).items():
                 log(INFO, "%-12s %s", name, value)
         except Exception as err:
+            note_run(directory.path, settings.num_rounds, "failed")
             sentence = in_one_sentence(err)
             if sentence is None and named_modules(settings.to_flat()):
                 sentence = user_code_error(err, "The run")

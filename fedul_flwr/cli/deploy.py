@@ -283,6 +283,13 @@ def start(
         bool,
         typer.Option("--runs-from-anywhere", help="Let everybody who reaches it start runs."),
     ] = False,
+    log_format: Annotated[
+        Literal["text", "json"], typer.Option(help="Of its lines and those of its processes.")
+    ] = "text",
+    metrics: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Where Prometheus gets figures of the last run."),
+    ] = "",
 ) -> None:
     """Start a SuperLink or SuperNode that takes orders from this user alone.
 
@@ -290,4 +297,10 @@ def start(
     """
     from fedul_flwr.deploy.start import start
 
-    start(program, context.args, runs_from_anywhere=runs_from_anywhere)
+    start(
+        program,
+        context.args,
+        runs_from_anywhere=runs_from_anywhere,
+        log_format=log_format,
+        metrics=metrics,
+    )

@@ -65,7 +65,7 @@ def parse_address(text: str) -> Address:
     return Address(host, _port(port, text, "--address"))
 
 
-def parse_listen(text: str) -> Address:
+def parse_listen(text: str, option: str = "--listen") -> Address:
     """Parse ``HOST[:PORT]`` of ``--listen``; HOST is an IP address of the server, or all.
 
     Raises
@@ -76,12 +76,12 @@ def parse_listen(text: str) -> Address:
     host, port = _split(text)
     if not _is_ip(host):
         raise UserError(
-            f"--listen {text!r} is no IP address of the server, such as 127.0.0.1:8001 for what "
+            f"{option} {text!r} is no IP address of the server, such as 127.0.0.1:8001 for what "
             "is on the server itself alone, or 0.0.0.0:8000 for all.",
             "address-wrong",
-            option="--listen",
+            option=option,
         )
-    return Address(str(ip_address(host)), _port(port, text, "--listen"))
+    return Address(str(ip_address(host)), _port(port, text, option))
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -12,10 +12,14 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal, NoReturn
 
 import psutil
 
+from fedul_flwr.data.run_files.current_run import CURRENT_RUN
+from fedul_flwr.deploy.address import parse_listen
+from fedul_flwr.deploy.log_lines import FILTER, filter_output
 from fedul_flwr.engine.flower_run import scripts_directory
 from fedul_flwr.engine.superlink import end_processes, is_alive, runs_program, without_proxy
 from fedul_flwr.engine.superlink_guard import run_superlink
@@ -38,7 +42,14 @@ WATCH = 2.0
 _once = threading.Lock()
 
 
-def start(program: Program, options: Sequence[str], *, runs_from_anywhere: bool = False) -> None:
+def start(
+    program: Program,
+    options: Sequence[str],
+    *,
+    runs_from_anywhere: bool = False,
+    log_format: str = "text",
+    metrics: str = "",
+) -> None:
     """Run ``flower-superlink`` or ``flower-supernode`` in this process until it ends.
 
     The SuperLink answers only processes of the user who started it, but for its paths for
@@ -53,18 +64,27 @@ def start(program: Program, options: Sequence[str], *, runs_from_anywhere: bool 
     program : which one.
     options : those of Flower's program.
     runs_from_anywhere : whether the SuperLink answers everybody who reaches it.
+    log_format : ``"text"`` or ``"json"``, of what it and the processes below it write.
+    metrics : ``HOST:PORT`` where a SuperLink has :mod:`figures <fedul_flwr.deploy.figures>`.
 
     Raises
     ------
     UserError
-        If a SuperNode is told ``runs_from_anywhere``, or would give messages to anybody.
+        If a SuperNode gets an option of the SuperLink, or would give messages to anybody.
     """
-    if runs_from_anywhere and program == "supernode":
-        raise UserError(
-            "--runs-from-anywhere is for the SuperLink: no run starts at a SuperNode.",
-            "option-without-effect",
-            option="--runs-from-anywhere",
-        )
+    for name, value in (("--runs-from-anywhere", runs_from_anywhere), ("--metrics", metrics)):
+        if value and program == "supernode":
+            raise UserError(
+                f"{name} is for the SuperLink: no run starts at a SuperNode.",
+                "option-without-effect",
+                option=name,
+            )
+    if metrics:
+        from fedul_flwr.deploy.figures import serve_figures
+
+        os.environ.setdefault(CURRENT_RUN, str(Path("state/run.json").absolute()))
+        serve_figures(parse_listen(metrics, "--metrics"), Path(os.environ[CURRENT_RUN]))
+    filter_output(log_format, program)
     for key in set(os.environ) - set(direct := without_proxy(os.environ)):
         del os.environ[key]
     os.environ.update(direct)
@@ -161,6 +181,7 @@ def start_again(why: str) -> NoReturn:
         print(text, file=sys.stderr, flush=True)
         # Flower's processes look for the id of this one, which stays.
         children = psutil.Process().children(recursive=True)
+        children = [child for child in children if str(child.pid) != os.environ.get(FILTER)]
         end_processes(children)
         psutil.wait_procs(children, timeout=1)  # else they would be zombies of the next one
         time.sleep(PAUSE)

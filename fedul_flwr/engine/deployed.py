@@ -65,6 +65,7 @@ def run_deployed(
     log, error = output / "flower.log", output / ERROR
     before, summary_before = stamp(error), stamp(output / SUMMARY)
     flwr = FlowerProgram(without_proxy(os.environ))
+    again = f"fedul-flwr run --federation {superlink} --resume"
     with RunProgress(config, log_to_show=log if verbose else None) as progress:
         try:
             run = start_run(flwr, app_directory(), config.to_flat(), superlink=superlink)
@@ -76,14 +77,13 @@ def run_deployed(
                 while not (ended := run.outcome() is not None) and time.monotonic() < deadline:
                     time.sleep(_POLL_SECONDS)
                 how = "The run has ended" if ended else "The run was asked to stop, without answer"
-                again = f"fedul-flwr run --federation {superlink} --resume {output}"
-                print(f"{how}; {again} goes on with it.", file=sys.stderr)
+                print(f"{how}; {again} {output} goes on with it.", file=sys.stderr)
                 raise
         finally:
             flwr.close()
     if outcome.succeeded:
         return output if stamp(output / SUMMARY) != summary_before else None
-    raise failure(outcome, error, before, log)
+    raise failure(outcome, error, before, log, again)
 
 
 def _refuse_unknown(superlink: str) -> None:

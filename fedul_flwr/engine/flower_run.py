@@ -407,7 +407,7 @@ def stamp(path: Path) -> tuple[int, int] | None:
 
 
 def failure(
-    outcome: RunOutcome, error: Path, before: tuple[int, int] | None, log: Path
+    outcome: RunOutcome, error: Path, before: tuple[int, int] | None, log: Path, command: str
 ) -> UserError:
     """The error that tells why a run failed.
 
@@ -416,8 +416,14 @@ def failure(
     error : file in which the server app says so in one sentence; it counts if it has changed.
     before : its :func:`stamp` before the run.
     log : the run's log.
+    command : continues a run, where the name of its directory follows.
     """
+    from fedul_flwr.config.run_config import LAST_MODEL
+
     reason = UserError(outcome.details, "run-failed")
+    if (error.parent / LAST_MODEL).exists():  # a server app that was killed says nothing itself
+        again = f"{command} {error.parent} continues after the last complete round."
+        reason = UserError(f"{outcome.details}\n{again}", "run-failed")
     if stamp(error) not in (None, before):
         text = error.read_text(encoding="utf-8", errors="replace").strip()
         reason = UserError.from_text(text) if text else reason

@@ -394,7 +394,7 @@ def run_on(
             )
         if outcome.succeeded:
             return
-        failed = failure(outcome, error_file, error_before, log)
+        failed = failure(outcome, error_file, error_before, log, "fedul-flwr run --resume")
         check()
         if is_new and not progress.rounds_seen:
             _remove_others(output, {log.name, error_file.name, LOCKS})

@@ -66,7 +66,9 @@ def arguments(done: subprocess.CompletedProcess[str], program: str) -> list[str]
     """What Flower's program is told."""
     words = all_arguments(done)
     assert words[:3] == ["deploy", "start", program]
-    return words[3:]
+    at = words.index("--log-format")
+    assert words[at + 1] in ("text", "json")
+    return words[3:at] + words[at + 2 :]
 
 
 def all_arguments(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -125,6 +127,14 @@ def test_given_tls_then_flower_reads_what_a_superlink_is_told(secure: Path, prog
         f"in {server}; bytecode yes; home {server}/flower; "
         "around 127.0.0.1,localhost,10.0.0.1\ntelemetry 0; every second\n"
     )
+
+
+def test_given_wishes_for_operations_then_fedul_flwr_is_told(secure: Path, programs: Path) -> None:
+    server = secure / "server"
+    fill(server / "server.env", VENV=programs, LOG_FORMAT="json", METRICS="127.0.0.1:9464")
+    words = all_arguments(run(server / "start-superlink.sh"))
+    wishes = ["--metrics", "127.0.0.1:9464", "--log-format", "json"]
+    assert words[:7] == ["deploy", "start", "superlink", *wishes]
 
 
 def test_a_supernodes_options_and_data_check(secure: Path, programs: Path, tmp_path: Path) -> None:

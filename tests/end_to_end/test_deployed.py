@@ -8,6 +8,8 @@ import os
 import re
 import shutil
 import ssl
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.run_files.run_lock import DirectoryLockedError, require_unlocked
@@ -192,6 +195,23 @@ def test_given_an_owner_that_claims_the_number_of_another_when_a_run_begins_then
     assert run.returncode == 0, said
     assert "partition-id 0, which is that of owner-0; owner-1 has 1" in said
     assert [line["clients"] for line in metrics(tmp_path / "there")] == [1], said
+
+
+def test_given_programs_that_run_then_containers_find_them_healthy(
+    two_owners: Deployment, owners: list[Path]
+) -> None:
+    two_owners.start_node(0, owners[0])
+    two_owners.node_id(0)
+    for folder in (two_owners.files / "server", two_owners.owner(0)):
+        [service] = yaml.safe_load((folder / "compose.yaml").read_text())["services"].values()
+        command, *words = service["healthcheck"]["test"]
+        assert command == "CMD"
+        words = [word.replace("/consortium", str(folder)) for word in words]
+        words[0] = sys.executable
+        for port, code in ((str(two_owners.ports[1]), 0), ("1", 1)):
+            here = [word.replace("${PORT}", port) for word in words]
+            here = here if folder.name == "owner-0" or code == 0 else [*words[:2], "raise OSError"]
+            assert subprocess.run(here, capture_output=True, check=False).returncode == code
 
 
 def test_given_registered_owners_then_status_has_their_nodes(two_owners: Deployment) -> None:

@@ -1,0 +1,60 @@
+"""One form for all that a program of Flower and the processes below it write, without colors.
+
+``python -m fedul_flwr.deploy.log_lines text|json PROGRAM`` reads lines and writes them in that form
+until nobody writes to it any more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+FILTER = "FEDUL_LOG_FILTER"
+"""Environment variable: id of the process that reads what a program writes."""
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
+_LEVEL = re.compile(
+    r"(?:\S+Z )?(DEBUG|INFO|WARNING|ERROR|CRITICAL) *(?:\[[\w.]+\])? *:? *(.*)", re.DOTALL
+)
+
+
+def line_in_form(line: str, form: str, program: str, now: datetime) -> str:
+    """A line of a log as ``"text"`` or ``"json"``; of the latter empty for one without content."""
+    line = _COLORS.sub("", line).rstrip("\n")
+    if form == "text":
+        return f"{line}\n"
+    parsed = _LEVEL.match(line)
+    level, message = parsed.groups() if parsed else ("INFO", line)
+    if not message.strip():
+        return ""
+    fields = {"time": now.isoformat(timespec="milliseconds"), "level": level.lower()}
+    return json.dumps({**fields, "program": program, "message": message.rstrip()}) + "\n"
+
+
+def filter_output(form: str, program: str) -> None:
+    """Let this process, and those that it starts, write through a filter of the given form.
+
+    A terminal gets text as it is. A program that has replaced this process keeps its filter.
+    """
+    if FILTER in os.environ or (form == "text" and sys.stdout.isatty()):
+        return
+    command = [sys.executable, "-m", "fedul_flwr.deploy.log_lines", form, program]
+    reader = subprocess.Popen(command, stdin=subprocess.PIPE)
+    assert reader.stdin is not None
+    os.environ[FILTER] = str(reader.pid)
+    for stream in (1, 2):
+        os.dup2(reader.stdin.fileno(), stream)
+    reader.stdin.close()
+
+
+if __name__ == "__main__":
+    wanted, name = sys.argv[1:3]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # those whose lines it reads still have to end
+    for text in open(0, encoding="utf-8", errors="replace"):  # noqa: SIM115
+        sys.stdout.write(line_in_form(text, wanted, name, datetime.now(UTC)))
+        sys.stdout.flush()

@@ -1,0 +1,161 @@
+"""What an operator sees of a consortium: figures, a line about health, logs in one form."""
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from fedul_flwr.data.run_files.current_run import CURRENT_RUN, note_run
+from fedul_flwr.deploy.address import Address
+from fedul_flwr.deploy.figures import serve_figures
+from fedul_flwr.deploy.log_lines import line_in_form
+from fedul_flwr.deploy.start import start
+from tests.support.refusals import refuses
+
+LINES = [
+    {"round": 1, "clients": 3, "failures": 1, "seconds": 7.5, "bytes_up": 10, "bytes_down": 20},
+    {"round": 2, "clients": 2, "failures": 2, "seconds": 5.0, "bytes_up": 11, "bytes_down": 22},
+]
+
+
+@pytest.fixture
+def current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "first").mkdir()
+    monkeypatch.setenv(CURRENT_RUN, str(tmp_path / "run.json"))
+    return tmp_path / "run.json"
+
+
+@pytest.fixture
+def endpoint(current: Path) -> Iterator[str]:
+    server = serve_figures(Address("127.0.0.1", 0), current)
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def get(address: str) -> str:
+    with urllib.request.urlopen(address, timeout=20) as answer:
+        return str(answer.read().decode())
+
+
+def figures(address: str) -> dict[tuple[str, ...], float]:
+    families = text_string_to_metric_families(get(f"{address}/metrics"))
+    samples = [sample for family in families for sample in family.samples]
+    return {(s.name, *sorted(s.labels.values())): s.value for s in samples}
+
+
+def test_given_a_run_then_prometheus_gets_its_figures(endpoint: str, tmp_path: Path) -> None:
+    assert figures(endpoint) == {}
+    assert get(f"{endpoint}/health") == "No run yet.\n"
+    run = tmp_path / "first"
+    note_run(run, 20, "training")
+    assert figures(endpoint)["fedul_round", "first"] == 0
+    text = "".join(f"{json.dumps(line)}\n" for line in LINES)
+    (run / "metrics.jsonl").write_text(text + '{"round": 3, "cl')  # a line is being written
+    assert figures(endpoint) == {
+        ("fedul_round", "first"): 2,
+        ("fedul_rounds", "first"): 20,
+        ("fedul_owners", "first"): 2,
+        ("fedul_round_seconds", "first"): 5.0,
+        ("fedul_run_state", "first", "training"): 1,
+        ("fedul_failures_total", "first"): 3,
+        ("fedul_bytes_total", "first", "up"): 21,
+        ("fedul_bytes_total", "down", "first"): 42,
+    }
+    line = "Run first: training, round 2 of 20, 2 owners, 2 failures."
+    assert get(f"{endpoint}/health") == f"{line}\n"
+    note_run(run, 20, "finished")
+    assert get(f"{endpoint}/health") == line.replace("training", "finished") + "\n"
+
+
+def test_given_a_process_that_dies_then_health_says_how_to_resume(
+    endpoint: str, current: Path, tmp_path: Path
+) -> None:
+    note_run(tmp_path / "first", 20, "training")
+    noted = json.loads(current.read_text())
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    for process in ([dead.pid, 0.0], [os.getpid(), noted["process"][1] - 1]):  # or its id's next
+        current.write_text(json.dumps({**noted, "process": process}))
+        said = get(f"{endpoint}/health")
+        assert "Run first: died, round 0 of 20" in said
+        assert f"--resume {tmp_path / 'first'} continues it." in said
+    assert figures(endpoint)["fedul_run_state", "died", "first"] == 1
+
+
+def test_given_no_endpoint_then_nothing_is_noted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(CURRENT_RUN, raising=False)
+    note_run(tmp_path, 1, "training")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_given_a_bad_address_then_it_is_refused(endpoint: str, current: Path) -> None:
+    port = int(endpoint.rpartition(":")[2])
+    with refuses("address-wrong", option="--metrics"):
+        serve_figures(Address("127.0.0.1", port), current)
+    with refuses("address-wrong", option="--metrics"):
+        start("superlink", [], metrics="here:1")
+    with refuses("option-without-effect", option="--metrics"):
+        start("supernode", [], metrics="127.0.0.1:1")
+
+
+NOW = datetime(2026, 11, 27, 12, 0, 0, 500_000, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("line", "level", "message"),
+    [
+        ("\x1b[92mINFO \x1b[0m:      Sent successfully\n", "info", "Sent successfully"),
+        ("\x1b[93mWARNING \x1b[0m:   Attempt: failed\n", "warning", "Attempt: failed"),
+        ("INFO:     Shutting down\n", "info", "Shutting down"),
+        (
+            '2026-11-28T00:01:51.170Z INFO [uvicorn.access] 127.0.0.1:1 - "POST /a" 200\n',
+            *("info", '127.0.0.1:1 - "POST /a" 200'),
+        ),
+        ('  File "x.py", line 3\n', "info", '  File "x.py", line 3'),
+        ("WARNING: without encryption", "warning", "without encryption"),
+    ],
+)
+def test_given_a_line_of_any_program_then_json_has_its_parts(
+    line: str, level: str, message: str
+) -> None:
+    assert json.loads(line_in_form(line, "json", "superlink", NOW)) == {
+        "time": "2026-11-27T12:00:00.500+00:00",
+        **{"level": level, "program": "superlink", "message": message},
+    }
+    assert "\x1b" not in line_in_form(line, "text", "superlink", NOW)
+
+
+def test_given_a_line_without_content_then_json_has_none_and_text_has_it() -> None:
+    empty = "\x1b[92mINFO \x1b[0m:      \n"
+    assert line_in_form(empty, "json", "superlink", NOW) == ""
+    assert line_in_form(empty, "text", "superlink", NOW) == "INFO :      \n"
+
+
+PROGRAM = """
+import os, subprocess, sys
+from fedul_flwr.deploy.log_lines import filter_output
+filter_output("json", "supernode")
+filter_output("json", "supernode")  # as after a new start in the same process
+print("\\033[92mINFO \\033[0m: of itself", flush=True)
+subprocess.run([sys.executable, "-c", "import sys; print('ERROR : below', file=sys.stderr)"])
+os.execv(sys.executable, [sys.executable, "-c", "print('after it')"])
+"""
+
+
+def test_given_processes_below_a_program_then_all_they_write_has_one_form() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(line["level"], line["message"]) for line in lines] == [
+        *(("info", "of itself"), ("error", "below"), ("info", "after it")),
+    ]
+    assert done.stderr == b""
