@@ -154,10 +154,10 @@ def columns(
 
 @deploy.command(**with_examples("fedul-flwr deploy status consortium"))
 def status(directory: Consortium) -> None:
-    """List owners with their nodes at the SuperLink and the nodes' states."""
+    """List owners with the states of their nodes; the last run, and the certificates' ends."""
     from rich.table import Table
 
-    from fedul_flwr.deploy.status import OwnerState, certificates
+    from fedul_flwr.deploy.status import OwnerState, state_of_server
     from fedul_flwr.deploy.status import status as states
     from fedul_flwr.results.printed_summary import print_wide
 
@@ -167,8 +167,7 @@ def status(directory: Consortium) -> None:
     for row in states(user_path(directory)):
         table.add_row(*row)
     print_wide(table)
-    for line in certificates(user_path(directory)):
-        typer.echo(line)
+    _echo(state_of_server(user_path(directory)))
 
 
 @deploy.command(**with_examples("fedul-flwr deploy register consortium"))
@@ -197,8 +196,8 @@ def remove(directory: Consortium, name: OwnerName) -> None:
 
 @deploy.command(
     **with_examples(
-        "fedul-flwr deploy rotate consortium key --owner north",
-        "fedul-flwr deploy rotate consortium certificate --days 365",
+        "fedul-flwr deploy rotate consortium key north",
+        "fedul-flwr deploy rotate consortium certificate",
         "fedul-flwr deploy rotate consortium authority",
     )
 )
@@ -209,34 +208,24 @@ def rotate(
         typer.Argument(help="An owner's key, the server's certificate, or the authority and it."),
     ],
     owner: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With key: whose it is.")
+        str | None, typer.Argument(metavar="[NAME]", help="With key: of the owner.")
     ] = None,
     public_key: PublicKey = None,
-    days: Annotated[
-        int | None, typer.Option(help="Validity of the server's certificate.  [default: 365]")
-    ] = None,
 ) -> None:
     """Replace an owner's key, the server's certificate, or the authority, by a new one."""
     from fedul_flwr.deploy.members import rotate_certificates, rotate_key
 
-    for name, value, is_for in (
-        ("--owner", owner, what == "key"),
-        ("--public-key", public_key, what == "key"),
-        ("--days", days, what != "key"),
-    ):
-        if value is not None and not is_for:
-            raise UserError(
-                f"{name} has no effect with {what}: leave it out.",
-                "option-without-effect",
-                option=name,
-            )
-    if what != "key":
-        days = 365 if days is None else days
-        _echo(rotate_certificates(user_path(directory), days, authority=what == "authority"))
-        return
-    if owner is None:
-        raise UserError("deploy rotate DIR key needs --owner NAME.", "option-missing")
-    _echo(rotate_key(user_path(directory), owner, public_key and user_path(public_key)))
+    if (what == "key") != (owner is not None) or (public_key and what != "key"):
+        raise UserError(
+            "deploy rotate needs the owner's NAME with key, and takes it and --public-key with "
+            "nothing else.",
+            "options-contradict",
+        )
+    root = user_path(directory)
+    if owner is not None:
+        _echo(rotate_key(root, owner, public_key and user_path(public_key)))
+    else:
+        _echo(rotate_certificates(root, authority=what == "authority"))
 
 
 @deploy.command(**with_examples("fedul-flwr deploy backup consortium -o monday.tar.gz"))

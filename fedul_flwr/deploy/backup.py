@@ -24,17 +24,8 @@ whole while it is written to."""
 def backup(root: Path, file: Path) -> None:
     """Write the server's folder with all keys into one new file that its user alone can read.
 
-    The SuperLink may run meanwhile. The authority's key and owners' folders are not in it.
-
-    Parameters
-    ----------
-    root : working folder of ``deploy init``, or its ``server/`` alone.
-    file : new ``.tar.gz``.
-
-    Raises
-    ------
-    UserError
-        If ``root`` is neither, the file exists or cannot be written, or the database is damaged.
+    The SuperLink may run meanwhile. The authority's key and owners' folders are not in it. Raises a
+    UserError if the file exists, lies in that folder or cannot be written.
     """
     server = server_of(root)
     if file.exists():
@@ -56,31 +47,23 @@ def backup(root: Path, file: Path) -> None:
                     with suppress(FileNotFoundError):  # of a run
                         archive.add(entry, str(name), recursive=False)
             if (server / DATABASE).exists():
-                copy = Path(scratch) / "copy.db"
-                _copy_database(server / DATABASE, copy)
+                with (
+                    closing(sqlite3.connect(server / DATABASE)) as there,
+                    closing(sqlite3.connect(copy := Path(scratch) / "copy.db")) as here,
+                ):
+                    there.backup(here)
                 archive.add(copy, DATABASE)
 
-    replace_file(file, write)
-
-
-def _copy_database(database: Path, copy: Path) -> None:
     try:
-        with (
-            closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as there,
-            closing(sqlite3.connect(copy)) as here,
-        ):
-            there.backup(here)
+        replace_file(file, write)
     except sqlite3.Error as error:
-        raise UserError(f"{database} cannot be copied: {error}.", "file-damaged") from None
+        raise UserError(f"{server / DATABASE} cannot be copied: {error}.", "file-damaged") from None
 
 
 def restore(file: Path, root: Path) -> None:
-    """Write the server's folder of a backup as ``server/`` into a new or empty folder.
+    """Write the server's folder of a backup as ``server/`` into a folder that has none.
 
-    Raises
-    ------
-    UserError
-        If there is a ``server/`` already, the file is no backup, or it cannot be written.
+    Raises a UserError if it has one, the file is no backup, or nothing can be written.
     """
     server = root / "server"
     if server.exists():

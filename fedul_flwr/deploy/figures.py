@@ -1,78 +1,38 @@
-"""Figures of a SuperLink's last run for Prometheus, and a line about its health, over HTTP."""
+"""Figures of a SuperLink's last run for Prometheus, and a line about it, over HTTP."""
 
 from __future__ import annotations
 
-import socket
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
-from fedul_flwr.data.run_files.current_run import read_run
+from fedul_flwr.data.run_files.current_run import read_run, run_in_words
 from fedul_flwr.deploy.address import Address
 from fedul_flwr.errors import UserError
 
-
-class RunFigures(Collector):
-    """Collects the figures anew whenever Prometheus asks.
-
-    Parameters
-    ----------
-    file : of :func:`fedul_flwr.data.run_files.current_run.note_run`.
-    """
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def collect(self) -> Iterator[Metric]:
-        """Figures of the last run; none before the first one."""
-        about, lines = read_run(self._file)
-        if not about:
-            return
-        run, last = Path(about["directory"]).name, lines[-1] if lines else {}
-        for name, text, value in (
-            ("round", "Rounds that are complete.", last.get("round", 0)),
-            ("rounds", "Rounds that the run is to have.", about["rounds"]),
-            ("owners", "Owners in the last round.", last.get("clients", 0)),
-            ("round_seconds", "Seconds of the last round.", last.get("seconds", 0.0)),
-        ):
-            gauge = GaugeMetricFamily(f"fedul_{name}", text, labels=["run"])
-            gauge.add_metric([run], value)
-            yield gauge
-        state = GaugeMetricFamily("fedul_run_state", "The state is 1.", labels=["run", "state"])
-        state.add_metric([run, about["state"]], 1)
-        yield state
-        failures = CounterMetricFamily("fedul_failures", "Failures of owners.", labels=["run"])
-        failures.add_metric([run], sum(line["failures"] for line in lines))
-        yield failures
-        sizes = CounterMetricFamily("fedul_bytes", "Bytes of all owners.", labels=["run", "way"])
-        for way in ("up", "down"):
-            sizes.add_metric([run, way], sum(line[f"bytes_{way}"] for line in lines))
-        yield sizes
-
-
-def health(file: Path) -> str:
-    """One line about the last run."""
-    about, lines = read_run(file)
-    if not about:
-        return "No run yet.\n"
-    last = lines[-1] if lines else {"round": 0, "clients": 0, "failures": 0}
-    again = ""
-    if about["state"] in ("died", "failed"):
-        again = f" fedul-flwr run --federation … --resume {about['directory']} continues it."
-    return (
-        f"Run {Path(about['directory']).name}: {about['state']}, round {last['round']} of "
-        f"{about['rounds']}, {last['clients']} owners, {last['failures']} failures.{again}\n"
-    )
+Lines = Sequence[Mapping[str, Any]]
+FIGURES: Mapping[str, tuple[str, Callable[[Mapping[str, Any], Lines], float]]] = {
+    "training": ("Whether the last run trains.", lambda run, _: run.get("state") == "training"),
+    "rounds": ("Rounds that it is to have.", lambda run, _: run.get("rounds", 0)),
+    "round": ("Rounds that are complete.", lambda _, lines: len(lines)),
+    "owners": ("Owners in the last one.", lambda _, lines: lines[-1]["clients"] if lines else 0),
+    "round_seconds": ("Seconds of it.", lambda _, lines: lines[-1]["seconds"] if lines else 0),
+    "failures": ("Failures in all.", lambda _, lines: sum(line["failures"] for line in lines)),
+    "bytes_up": ("Bytes from owners.", lambda _, lines: sum(line["bytes_up"] for line in lines)),
+    "bytes_down": ("Bytes to them.", lambda _, lines: sum(line["bytes_down"] for line in lines)),
+}
+"""Text and value of each, from what :func:`read_run` returns."""
 
 
 def serve_figures(address: Address, file: Path) -> WSGIServer:
     """Answer ``/metrics`` and ``/health`` at an address, in a thread, until the process ends.
+
+    Parameters
+    ----------
+    file : of :func:`fedul_flwr.data.run_files.current_run.note_run`.
 
     Raises
     ------
@@ -80,27 +40,22 @@ def serve_figures(address: Address, file: Path) -> WSGIServer:
         If nobody can listen there.
     """
     registry = CollectorRegistry()
-    registry.register(RunFigures(file))
-    figures = make_wsgi_app(registry)
+    for name, (text, value) in FIGURES.items():
+        gauge = Gauge(f"fedul_{name}", text, registry=registry)
+        gauge.set_function(lambda value=value: float(value(*read_run(file))))  # type: ignore[misc]
+    try:
+        server, _ = start_http_server(address.port, address.host, registry)
+    except OSError as error:
+        raise UserError(
+            f"--metrics {address}: {error.strerror}.", "address-wrong", option="--metrics"
+        ) from None
+    figures: Any = server.get_app()
 
     def app(environ: dict[str, Any], start: Any) -> Any:
         if environ["PATH_INFO"] != "/health":
             return figures(environ, start)
         start("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
-        return [health(file).encode()]
+        return [run_in_words(file).encode()]
 
-    class Server(WSGIServer):
-        address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-
-    class Handler(WSGIRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            """Say nothing of each request."""
-
-    try:
-        server = make_server(address.host, address.port, app, Server, Handler)
-    except OSError as error:
-        raise UserError(
-            f"--metrics {address}: {error.strerror}.", "address-wrong", option="--metrics"
-        ) from None
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.set_app(app)
     return server

@@ -44,6 +44,8 @@ CONNECTION = "consortium"
 """Name of the SuperLink's connection in ``flwr``."""
 AUTHORITY_DAYS = 3650
 """Validity of the authority's certificate, which owners have: longer than that of the server's."""
+SERVER_DAYS = 365
+"""The same of a new certificate of the server."""
 INSECURE = "without encryption and authentication; for trials on made-up data only."
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 """Addresses that the SuperLink's own processes use."""
@@ -176,14 +178,9 @@ def certificate_files(certificates: Certificates) -> Iterator[File]:
 def owner_files(
     name: str, number: int, values: Mapping[str, Any], ca: bytes, public_key: bytes | None
 ) -> Iterator[File]:
-    """An owner's folder, but for the list of all owners' keys.
+    """An owner's folder, but for the list of all owners' keys; ``ca`` is empty without keys.
 
-    Parameters
-    ----------
-    number : partition id.
-    values : from :func:`values_of`.
-    ca : certificate of the authority; empty if the consortium is insecure.
-    public_key : of an owner who has made its key; by default one is made.
+    A key is made unless there is the public one of an owner who has made it.
     """
     folder = f"owners/{name}"
     owner = Owner(name, number, own_key=public_key is not None)
@@ -209,14 +206,9 @@ def key_files(name: str, public_key: bytes | None) -> Iterator[File]:
 def list_files(
     numbers: Mapping[str, int], keys: Mapping[str, bytes], folders: Iterable[str], more: str = ""
 ) -> Iterator[File]:
-    """Lists of the owners, and of their public keys for the server and owners with a folder here.
+    """Lists of the owners, and of their public keys for the server and ``folders`` of owners.
 
-    Parameters
-    ----------
-    numbers : partition ids by name.
-    keys : public keys by name; empty if the consortium is insecure.
-    folders : names of the owners who get the list of keys.
-    more : lines about those who have left.
+    ``more`` are lines about those who have left.
     """
     if keys:
         everybody = b"".join(
@@ -302,7 +294,12 @@ def plan(
         )
     for host in also:
         check_host(host, host, "--also")
-    check_days(days)
+    if not 1 <= days <= AUTHORITY_DAYS:
+        raise UserError(
+            f"--days {days}: a certificate is valid for 1 to {AUTHORITY_DAYS} days.",
+            "option-not-allowed",
+            option="--days",
+        )
     if insecure and (public_keys or also):
         raise UserError(
             "--insecure has no keys and certificates: leave --public-key and --also out.",
@@ -443,16 +440,6 @@ def check_names(names: Sequence[str]) -> None:
                 option="--owner",
             )
         seen.add(name.lower())
-
-
-def check_days(days: int) -> None:
-    """Refuse a validity of a certificate that is not allowed."""
-    if not 1 <= days <= AUTHORITY_DAYS:
-        raise UserError(
-            f"--days {days}: a certificate is valid for 1 to {AUTHORITY_DAYS} days.",
-            "option-not-allowed",
-            option="--days",
-        )
 
 
 def _method_of(name: str) -> str:

@@ -7,31 +7,16 @@ have done, and what is left to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from fedul_flwr.config.user_files import read_object, read_text, regular_file
+from fedul_flwr.deploy import init
 from fedul_flwr.deploy.address import parse_address, parse_listen
 from fedul_flwr.deploy.certificates import issue, make_authority, read_identity, validity
-from fedul_flwr.deploy.init import (
-    ABOUT,
-    AUTHORITY_DAYS,
-    OWNERS,
-    Certificates,
-    Consortium,
-    File,
-    certificate_files,
-    check_days,
-    check_names,
-    key_files,
-    list_files,
-    owner_files,
-    read_public_key,
-    values_of,
-    write_file,
-)
+from fedul_flwr.deploy.init import Certificates, Consortium, File, read_public_key, write_file
 from fedul_flwr.deploy.status import NODE, OWN_CONNECTION, UNREGISTERED, connected, server_of
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import read_owners
@@ -39,26 +24,19 @@ from fedul_flwr.secure.identities import OWNERS_FILE, PRIVATE_FILE
 
 _BURNT = (
     "its key was unregistered before, or registered without this command, and the SuperLink takes "
-    "no key twice: `deploy rotate FOLDER key --owner NAME` makes a new one"
+    "no key twice: `deploy rotate FOLDER key NAME` makes a new one"
 )
 
 
 @dataclass(frozen=True)
 class Folder:
-    """The working folder of ``deploy init``.
-
-    Attributes
-    ----------
-    root : its path.
-    consortium : as :func:`fedul_flwr.deploy.init.plan` made it, without days and public keys.
-    numbers : of the owners, by name.
-    departed : lines of ``owners.txt`` about owners who have left.
-    """
+    """The working folder of ``deploy init``: numbers of the owners by name, and lines of
+    ``owners.txt`` about owners who have left."""
 
     root: Path
     consortium: Consortium
-    numbers: Mapping[str, int]
-    departed: tuple[str, ...]
+    numbers: dict[str, int]
+    departed: list[str]
 
     @property
     def keys(self) -> dict[str, bytes]:
@@ -76,46 +54,36 @@ class Folder:
     def write_lists(self) -> None:
         """Write the lists of owners and keys, the server's last."""
         more = "".join(f"{line}\n" for line in self.departed)
-        for file in list_files(self.numbers, self.keys, self.folders, more):
+        for file in init.list_files(self.numbers, self.keys, self.folders, more):
             write_file(self.root, file)
 
-    def require_keys(self, command: str) -> None:
-        """Refuse what an insecure consortium does not have."""
-        if self.consortium.insecure:
-            raise UserError(
-                f"{command} is about keys and certificates, which a consortium of --insecure does "
-                "not have.",
-                "options-contradict",
-            )
-
-    def number_of(self, name: str) -> int:
-        """Number of an owner; UserError if there is none of this name."""
+    def require(self, name: str) -> None:
+        """Refuse a name that no owner has."""
         if name not in self.numbers:
             raise UserError(
                 f"There is no owner {name!r}: the owners are {', '.join(self.numbers)}.",
                 "unknown-name",
                 name=name,
             )
-        return self.numbers[name]
 
 
-def read_folder(root: Path) -> Folder:
-    """Read the folder of ``deploy init``.
+def read_folder(root: Path, *, with_keys: bool = False) -> Folder:
+    """Read the folder of ``deploy init``; UserError if it is none, or must have keys and has none.
 
-    Raises
-    ------
-    UserError
-        If it is none.
+    The consortium is as it was made, without days and public keys.
     """
-    server = root / "server"
-    about = read_object(server / ABOUT)
-    text = read_text(server / OWNERS)
+    about = read_object(root / "server" / init.ABOUT)
+    text = read_text(root / "server" / init.OWNERS)
     if about is None or text is None:
         raise UserError(
-            f"{root} is no folder of deploy init: server/{ABOUT} or server/{OWNERS} is missing.",
+            f"{root} is no folder of deploy init: server/{init.ABOUT} or server/{init.OWNERS} is missing.",
             "folder-missing",
         )
-    numbers = read_owners(server / OWNERS)
+    if with_keys and about["insecure"]:
+        raise UserError(
+            "A consortium of --insecure has no keys and certificates.", "options-contradict"
+        )
+    numbers = read_owners(root / "server" / init.OWNERS)
     consortium = Consortium(
         parse_address(about["address"]),
         parse_listen(about["listen"]),
@@ -126,21 +94,17 @@ def read_folder(root: Path) -> Folder:
         about["insecure"],
         tuple(about["methods"]),
     )
-    departed = tuple(line for line in text.splitlines() if line.startswith("#"))
+    departed = [line for line in text.splitlines() if line.startswith("#")]
     return Folder(root, consortium, numbers, departed)
 
 
 def add(root: Path, name: str, public_key: Path | None) -> Iterator[str]:
-    """Add an owner: its folder, its line in the lists, its key at the SuperLink.
+    """Add an owner, who may have made its key: its folder, its line in the lists, its registration.
 
     A number is never given to a second owner: results of old runs name owners by it, too.
-
-    Parameters
-    ----------
-    public_key : of an owner who has made its key; by default one is made.
     """
-    folder = read_folder(root)
-    check_names([*folder.numbers, name])
+    folder = read_folder(root, with_keys=public_key is not None)
+    init.check_names([*folder.numbers, name])
     if (root / "owners" / name).exists():
         raise UserError(
             f"{root / 'owners' / name} exists: it is of an owner who has left; move it away.",
@@ -150,9 +114,10 @@ def add(root: Path, name: str, public_key: Path | None) -> Iterator[str]:
     before = [*folder.numbers.values(), *(int(line.split()[1]) for line in folder.departed)]
     number = max(before, default=-1) + 1
     ca = b"" if folder.consortium.insecure else (root / "server" / "ca.pem").read_bytes()
-    for file in owner_files(name, number, values_of(folder.consortium), ca, key):
+    for file in init.owner_files(name, number, init.values_of(folder.consortium), ca, key):
         write_file(root, file)
-    Folder(root, folder.consortium, {**folder.numbers, name: number}, folder.departed).write_lists()
+    folder.numbers[name] = number
+    folder.write_lists()
     yield f"Client {number}: owners/{name}/; send this folder to {name}."
     yield from _after(folder)
 
@@ -160,25 +125,24 @@ def add(root: Path, name: str, public_key: Path | None) -> Iterator[str]:
 def remove(root: Path, name: str) -> Iterator[str]:
     """Remove an owner from the lists and the SuperLink; its folder here stays."""
     folder = read_folder(root)
-    number = folder.number_of(name)
+    folder.require(name)
     if len(folder.numbers) == 1:
         raise UserError(f"{name} is the only owner: a consortium has one.", "too-few-clients")
-    gone = f"# {number} {name}, until {datetime.now(UTC):%Y-%m-%d}"
-    left = {other: n for other, n in folder.numbers.items() if other != name}
-    Folder(root, folder.consortium, left, (*folder.departed, gone)).write_lists()
+    number = folder.numbers.pop(name)
+    folder.departed.append(f"# {number} {name}, until {datetime.now(UTC):%Y-%m-%d}")
+    folder.write_lists()
     (root / "server" / "owners" / f"{name}.pub").unlink(missing_ok=True)
     yield f"{name}, client {number}, is in no run that begins from now on."
     yield from _after(folder)
 
 
 def rotate_key(root: Path, name: str, public_key: Path | None) -> Iterator[str]:
-    """Give an owner a new key; arguments and lines as of :func:`add`."""
-    folder = read_folder(root)
-    folder.require_keys("deploy rotate")
-    folder.number_of(name)
+    """Give an owner a new key, which it may have made."""
+    folder = read_folder(root, with_keys=True)
+    folder.require(name)
     key = _public_key(folder, public_key)
     (root / "owners" / name / PRIVATE_FILE).unlink(missing_ok=True)
-    for file in key_files(name, key):
+    for file in init.key_files(name, key):
         write_file(root, file)
     folder.write_lists()
     made = "node.pub, and it keeps the" if key else "node.key and node.pub, the"
@@ -186,19 +150,11 @@ def rotate_key(root: Path, name: str, public_key: Path | None) -> Iterator[str]:
     yield from _after(folder)
 
 
-def rotate_certificates(root: Path, days: int, *, authority: bool) -> Iterator[str]:
-    """Make a key and certificate of the server, for ``days``, and a new authority first if wanted.
-
-    Raises
-    ------
-    UserError
-        If the authority's key is not there.
-    """
-    folder = read_folder(root)
-    folder.require_keys("deploy rotate")
-    check_days(days)
+def rotate_certificates(root: Path, *, authority: bool) -> Iterator[str]:
+    """Make a key and certificate of the server, for a year, and a new authority first if wanted."""
+    folder = read_folder(root, with_keys=True)
     if authority:
-        signing = make_authority(AUTHORITY_DAYS)
+        signing = make_authority(init.AUTHORITY_DAYS)
     else:
         key, certificate = root / "ca" / "ca.key", root / "server" / "ca.pem"
         try:
@@ -211,8 +167,8 @@ def rotate_certificates(root: Path, days: int, *, authority: bool) -> Iterator[s
                 "kept, or make a new authority by `deploy rotate FOLDER authority`.",
                 "key-file-wrong",
             ) from None
-    made = Certificates(signing, issue(signing, folder.consortium.hosts, days))
-    for file in certificate_files(made):
+    made = Certificates(signing, issue(signing, folder.consortium.hosts, init.SERVER_DAYS))
+    for file in init.certificate_files(made):
         write_file(root, file)
     yield f"Certificate of the server: {validity(made.server.certificate)}"
     if authority:
@@ -228,17 +184,12 @@ def register(root: Path) -> Iterator[str]:
     """Make the SuperLink know the keys of all owners in the list, and of nobody else.
 
     Harmless if repeated. What it has registered lies in ``server/owners/NAME.node``: the node's id
-    and the key.
-
-    Raises
-    ------
-    UserError
-        If the SuperLink gives no answer.
+    and the key. Raises a UserError if the SuperLink gives no answer.
     """
     server = server_of(root)
     if not (server / "ca.pem").exists():
         raise UserError("A consortium of --insecure has no keys to register.", "options-contradict")
-    names = read_owners(server / OWNERS)
+    names = read_owners(server / init.OWNERS)
     public = {name: server / "owners" / f"{name}.pub" for name in names}
     keys = {name: read_public_key(file).decode().strip() for name, file in public.items()}
     with connected(server) as flower:
@@ -275,7 +226,6 @@ def _public_key(folder: Folder, file: Path | None) -> bytes | None:
     """The key of an owner who has made it, which nobody has used before."""
     if file is None:
         return None
-    folder.require_keys("--public-key")
     key = read_public_key(file)
     if key in folder.keys.values():
         raise UserError(

@@ -20,6 +20,7 @@ import psutil
 from fedul_flwr.data.run_files.current_run import CURRENT_RUN
 from fedul_flwr.deploy.address import parse_listen
 from fedul_flwr.deploy.log_lines import FILTER, filter_output
+from fedul_flwr.deploy.status import LAST_RUN
 from fedul_flwr.engine.flower_run import scripts_directory
 from fedul_flwr.engine.superlink import end_processes, is_alive, runs_program, without_proxy
 from fedul_flwr.engine.superlink_guard import run_superlink
@@ -79,11 +80,12 @@ def start(
                 "option-without-effect",
                 option=name,
             )
-    if metrics:
-        from fedul_flwr.deploy.figures import serve_figures
+    if program == "superlink":
+        file = Path(os.environ.setdefault(CURRENT_RUN, str(Path(LAST_RUN).absolute())))
+        if metrics:
+            from fedul_flwr.deploy.figures import serve_figures
 
-        os.environ.setdefault(CURRENT_RUN, str(Path("state/run.json").absolute()))
-        serve_figures(parse_listen(metrics, "--metrics"), Path(os.environ[CURRENT_RUN]))
+            serve_figures(parse_listen(metrics, "--metrics"), file)
     filter_output(log_format, program)
     for key in set(os.environ) - set(direct := without_proxy(os.environ)):
         del os.environ[key]

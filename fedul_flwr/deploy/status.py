@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from cryptography.x509 import load_pem_x509_certificate
 
+from fedul_flwr.data.run_files.current_run import run_in_words
 from fedul_flwr.deploy.certificates import validity
 from fedul_flwr.deploy.init import OWNERS
 from fedul_flwr.engine.flower_run import FlowerProgram
@@ -22,6 +23,8 @@ from fedul_flwr.federated.nodes import read_owners
 NODE = ".node"
 """Suffix of files in the server's ``owners/``: an owner's node id at the SuperLink, and its key, as
 ``deploy register`` writes them."""
+LAST_RUN = "state/run.json"
+"""File in the server's folder about the last run."""
 OWN_CONNECTION = "here"
 """Name of the SuperLink's connection that :func:`connected` makes."""
 UNREGISTERED = "unregistered"
@@ -61,25 +64,22 @@ def status(directory: Path) -> list[OwnerState]:
     return rows(read_owners(server / OWNERS), nodes_of, nodes)
 
 
-def certificates(directory: Path) -> list[str]:
-    """Until when the server's certificates are valid; empty if the consortium has none."""
+def state_of_server(directory: Path) -> list[str]:
+    """Lines about its last run, and until when its certificates are valid, if it has some."""
     server = server_of(directory)
     files = {"server": server / "server.pem", "authority": server / "ca.pem"}
     return [
-        f"Certificate of the {name}: {validity(load_pem_x509_certificate(file.read_bytes()))}"
-        for name, file in files.items()
-        if file.is_file()
+        run_in_words(server / LAST_RUN),
+        *(
+            f"Certificate of the {name}: {validity(load_pem_x509_certificate(file.read_bytes()))}"
+            for name, file in files.items()
+            if file.is_file()
+        ),
     ]
 
 
 def server_of(directory: Path) -> Path:
-    """The server's folder in the working folder of ``deploy init``, or itself.
-
-    Raises
-    ------
-    UserError
-        If it is neither.
-    """
+    """The server's folder in the working folder of ``deploy init``, or itself; UserError if not."""
     server = directory / "server" if (directory / "server").is_dir() else directory
     if not (server / OWNERS).is_file():
         raise UserError(
@@ -127,13 +127,7 @@ def _state(node: Mapping[str, Any] | None) -> tuple[str, str]:
 
 @contextmanager
 def connected(server: Path) -> Iterator[FlowerProgram]:
-    """Flower's program with the SuperLink of this folder as connection :data:`OWN_CONNECTION`.
-
-    Raises
-    ------
-    UserError
-        If the folder's script fails.
-    """
+    """Flower's program with the SuperLink of this folder as connection :data:`OWN_CONNECTION`."""
     with tempfile.TemporaryDirectory(prefix="fedul-status-") as folder:
         home = Path(folder)
         script = [str(server / "connection.sh"), OWN_CONNECTION]

@@ -133,7 +133,7 @@ def test_given_a_superlink_that_is_down_then_it_is_told_later(
     superlink.is_down = True
     for words in (["add", folder, "east"], ["remove", folder, "owner-0"]):
         assert "The SuperLink gives no answer: run `fedul-flwr deploy register`" in said(*words)
-    said("rotate", folder, "key", "--owner", "owner-1")
+    said("rotate", folder, "key", "owner-1")
     assert refused("register", folder) == "flower-failed"
     superlink.is_down = False
     out = said("register", folder / "server")  # a machine that has nothing but this folder
@@ -160,7 +160,7 @@ def test_given_a_lost_database_then_keys_are_registered_again_and_burnt_ones_nam
 def test_given_a_new_key_then_the_old_one_is_nobodys(folder: Path, superlink: SuperLink) -> None:
     node = folder / "owners/owner-1/node.key"
     before = node.read_bytes()
-    out = said("rotate", folder, "key", "--owner", "owner-1")
+    out = said("rotate", folder, "key", "owner-1")
     assert "owner-1: node 101 unregistered\n" in out
     assert "owner-1: registered\n" in out
     assert node.read_bytes() != before
@@ -172,10 +172,10 @@ def test_given_a_new_key_then_the_old_one_is_nobodys(folder: Path, superlink: Su
     # One that the owner makes: the old private key beside it would be of no use.
     public = folder / "own.pub"
     public.write_bytes(make_node_key("somebody")[1])
-    said("rotate", folder, "key", "--owner", "owner-1", "--public-key", public)
+    said("rotate", folder, "key", "owner-1", "--public-key", public)
     assert not node.exists()
     for name in ("owner-1", "owner-0"):  # whoever has it
-        words = ["rotate", folder, "key", "--owner", name, "--public-key", public]
+        words = ["rotate", folder, "key", name, "--public-key", public]
         assert refused(*words) == "name-twice"
 
 
@@ -191,10 +191,12 @@ def verified(root: Path) -> x509.Certificate:
 
 def test_given_new_certificates_then_hosts_stay_and_owners_trust_them(folder: Path) -> None:
     old, ca = verified(folder), (folder / "server/ca.pem").read_bytes()
-    out = said("rotate", folder, "certificate", "--days", "3")
+    out = said("rotate", folder, "certificate")
     new = verified(folder)
     assert f"to {new.not_valid_after_utc:%Y-%m-%d %H:%M} UTC" in out
-    assert (new.not_valid_after_utc - new.not_valid_before_utc).total_seconds() == 73 * 3600
+    assert (new.not_valid_after_utc - new.not_valid_before_utc).total_seconds() == (
+        365 * 24 + 1
+    ) * 3600
     names = x509.SubjectAlternativeName
     assert new.extensions.get_extension_for_class(names) == old.extensions.get_extension_for_class(
         names
@@ -212,9 +214,8 @@ def test_given_new_certificates_then_hosts_stay_and_owners_trust_them(folder: Pa
     key.unlink()
     assert refused("rotate", folder, "certificate") == "key-file-wrong"
     verified(folder)
-    assert refused("rotate", folder, "certificate", "--days", "0") == "option-not-allowed"
-    assert [line.split(":")[0] for line in status.certificates(folder)] == [
-        "Certificate of the server",
+    assert [line.split(":")[0] for line in status.state_of_server(folder)] == [
+        *("No run yet.", "Certificate of the server"),
         "Certificate of the authority",
     ]
 
@@ -227,7 +228,7 @@ def test_given_no_tls_then_owners_come_and_go_and_there_is_nothing_to_rotate(
     said("remove", root, "owner-0")
     assert listed(root) == {"owner-1": 1, "east": 2}
     assert not list(root.rglob("owners.pub"))
-    for words in (["key", "--owner", "east"], ["certificate"], ["authority"]):
+    for words in (["key", "east"], ["certificate"], ["authority"]):
         assert refused("rotate", root, *words) == "options-contradict"
     assert refused("register", root) == "options-contradict"
 
@@ -238,10 +239,10 @@ def test_given_no_tls_then_owners_come_and_go_and_there_is_nothing_to_rotate(
         (["add", "{}", "OWNER-0"], "name-twice"),
         (["add", "{}", "a/b"], "option-not-allowed"),
         (["add", "{}/owners", "a"], "folder-missing"),
-        (["rotate", "{}", "key"], "option-missing"),
-        (["rotate", "{}", "key", "--owner", "x"], "unknown-name"),
-        (["rotate", "{}", "key", "--owner", "owner-0", "--days", "3"], "option-without-effect"),
-        (["rotate", "{}", "certificate", "--owner", "owner-0"], "option-without-effect"),
+        (["rotate", "{}", "key"], "options-contradict"),
+        (["rotate", "{}", "key", "x"], "unknown-name"),
+        (["rotate", "{}", "certificate", "owner-0"], "options-contradict"),
+        (["rotate", "{}", "authority", "--public-key", "x"], "options-contradict"),
         (["backup", "{}", "-o", "{}/server/x.tar.gz"], "path-not-usable"),
         (["backup", "{}", "-o", "{}/README.md"], "file-exists"),
         (["restore", "{}/README.md", "{}/new"], "file-damaged"),

@@ -77,7 +77,7 @@ def test_a_consortium_lives(tmp_path: Path) -> None:
 
         # A key is lost. Whoever has the old one is nobody any more.
         shutil.copytree(there.owner(2), tmp_path / "stolen")
-        there.manage("rotate", there.files, "key", "--owner", "owner-2")
+        there.manage("rotate", there.files, "key", "owner-2")
         stop(there, 2)
         start(there, 2)
         assert clients_of_a_run(there, "new-key") == 3
@@ -86,7 +86,7 @@ def test_a_consortium_lives(tmp_path: Path) -> None:
         assert wait_for_end(there.processes.pop("node-1")) != 0
 
         # The authority's key is lost: everybody gets a new certificate of it.
-        there.manage("rotate", there.files, "authority", "--days", "30")
+        there.manage("rotate", there.files, "authority")
         stop(there, 0, 2, 3)
         there.kill("superlink")
         there.start_superlink()

@@ -21,28 +21,41 @@ CURRENT_RUN = "FEDUL_CURRENT_RUN"
 
 
 def note_run(directory: Path, num_rounds: int, state: str) -> None:
-    """Note the state of this process's run, such as ``"training"``. A full disk stops nothing."""
+    """Note that this process's run is ``"training"``, ``"finished"`` or ``"failed"``."""
     if file := os.environ.get(CURRENT_RUN):
-        started = psutil.Process().create_time()
+        process = [os.getpid(), psutil.Process().create_time()]
         about = {"directory": str(directory), "rounds": num_rounds, "state": state}
-        with suppress(UserError):
-            write_atomically(Path(file), json.dumps({**about, "process": [os.getpid(), started]}))
+        with suppress(UserError):  # a full disk stops no run
+            write_atomically(Path(file), json.dumps({**about, "process": process}))
 
 
 def read_run(file: Path) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
-    """What :func:`note_run` has noted, and the run's lines of metrics; both empty without a run.
+    """What was noted last, and the lines of ``metrics.jsonl``; both empty without a run.
 
-    ``state`` is ``"died"`` if the process is gone.
+    ``state`` is ``"died"`` if the process of a run that trained is gone.
     """
     about = read_object(file)
     if about is None:
         return {}, []
-    if about["state"] == "training":
-        process, started = about["process"]
-        with suppress(psutil.Error):
-            if psutil.Process(process).create_time() == started:
-                started = None
-        if started is not None:
-            about["state"] = "died"
+    process, started = about["process"]
+    try:
+        lives = psutil.Process(process).create_time() == started
+    except psutil.Error:
+        lives = False
+    if about["state"] == "training" and not lives:
+        about["state"] = "died"
     lines = (read_text(Path(about["directory"]) / METRICS) or "").splitlines(keepends=True)
     return about, [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def run_in_words(file: Path) -> str:
+    """One line about the last run: how far it is, and how to resume it if it ended early."""
+    about, lines = read_run(file)
+    if not about:
+        return "No run yet."
+    last = lines[-1] if lines else {"clients": 0, "failures": 0}
+    text = f"Run {about['directory']}: {about['state']}, {len(lines)} of {about['rounds']} rounds"
+    text += f"; in the last one {last['clients']} owners, {last['failures']} failures."
+    if about["state"] in ("died", "failed"):
+        text += f" fedul-flwr run --federation … --resume {about['directory']} continues it."
+    return text
