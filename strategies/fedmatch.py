@@ -189,7 +189,10 @@ class FedMatchStrategy(LabelSourceStrategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Let the base combine parts; the model is their sum."""
         received, metrics = list(replies), None
-        stale = sum(is_stale(reply) for reply in received)
+        lost = [reply.metadata.src_node_id for reply in received if is_stale(reply)]
+        stale = len(lost)
+        for node in lost:
+            self.record.owners.pop(node, None)
         if stale:  # their state is lost; the next message to them has everything
             text = "Round %s: %s client(s) did not hold what they should, and sit it out."
             log(WARNING, text, self.record.round, stale)

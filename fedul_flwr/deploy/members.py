@@ -76,7 +76,8 @@ def read_folder(root: Path, *, with_keys: bool = False) -> Folder:
     text = read_text(root / "server" / init.OWNERS)
     if about is None or text is None:
         raise UserError(
-            f"{root} is no folder of deploy init: server/{init.ABOUT} or server/{init.OWNERS} is missing.",
+            f"{root} is no folder of deploy init: server/{init.ABOUT} or server/{init.OWNERS} is "
+            "missing.",
             "folder-missing",
         )
     if with_keys and about["insecure"]:

@@ -133,11 +133,13 @@ class RunProgress:
                 continue
             self.rounds_seen += 1
             if self._bar is not None and self._task is not None:
-                self._bar.update(self._task, completed=row["round"], note=self._error)
+                note = "; ".join(filter(None, (_who(row), self._error)))
+                self._bar.update(self._task, completed=row["round"], note=note)
             else:
                 seconds = row.get("seconds")
                 took = f", {seconds:.1f} s" if isinstance(seconds, int | float) else ""
-                note = f": {_error(row)}" if _error(row) else ""
+                note = "; ".join(filter(None, (_who(row), _error(row))))
+                note = f": {note}" if note else ""
                 print(f"round {row['round']}/{self._total}{note}{took}", flush=True)
         if self._waiting and self._summary.exists():
             self._waiting = False
@@ -192,6 +194,16 @@ def _rounds(lines: Sequence[str]) -> list[dict[str, Any]]:
         if isinstance(row, dict) and isinstance(row.get("round"), int):
             rows.append(row)
     return rows
+
+
+def _who(row: dict[str, Any]) -> str:
+    """How many owners a round has learned from, and who was missing; empty in a simulation."""
+    if "members" not in row:
+        return ""
+    missing = dict.fromkeys(row.get("failed", ()), "failed")
+    missing |= dict.fromkeys(row.get("away", ()), "away")
+    more = "".join(f"; {name} {how}" for name, how in missing.items())
+    return f"{row['clients']} of {row['members']} owners{more}"
 
 
 def _error(row: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from flwr.app import Message, Metadata
 from flwr.common import log
 from flwr.serverapp import Grid
 
+from fedul_flwr.data.run_files.records import OWNERS
 from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.flower_internals import ErrorCode, is_http_grid, make_message
@@ -256,6 +257,8 @@ class RoundRecord:
     failed : who has failed, each with the last reason.
     away : clients that were not connected when the round began.
     joined : partitions of the clients that joined or rejoined in this round.
+    members : number of clients, those that are away included.
+    owners : names at the SuperLink of those whose update is in the model, by node.
     down, up : bytes to and from all clients together, by part: the name of the record of arrays
         (``model`` for the model's), ``phases``, ``evaluation``, ``other``.
     nonzero_down, nonzero_up : number of values sent because they differ from the receiver's, by
@@ -276,6 +279,8 @@ class RoundRecord:
     failed: dict[str, str] = field(default_factory=dict)
     away: list[str] = field(default_factory=list)
     joined: list[int] = field(default_factory=list)
+    members: int = 0
+    owners: dict[int, str] = field(default_factory=dict)
     down: Counter[str] = field(default_factory=Counter)
     up: Counter[str] = field(default_factory=Counter)
     nonzero_down: Counter[str] = field(default_factory=Counter)
@@ -311,6 +316,10 @@ class RoundRecord:
         """The keys of a metrics line about clients that failed or were away; none without any."""
         by_kind = {"failed": list(self.failed), "away": self.away}
         return {key: names for key, names in by_kind.items() if names}
+
+    def who(self) -> dict[str, Any]:
+        """The keys of a metrics line about owners that the model has learned from, if named."""
+        return {OWNERS: [*self.owners.values()], "members": self.members} if self.owners else {}
 
     def _percent(self, amount: int, dense: int) -> float:
         return 100 * amount / (self.sampled * dense) if self.sampled else 0.0

@@ -584,6 +584,10 @@ class Registration:
             self._refresh(grid)
         else:
             self.register_all(grid)
+        registry, record = self._registry, self._rounds.record
+        never = {name: n for name, n in self._owners.items() if n not in registry.answers}
+        record.away += [client_label("Client", n, name) for name, n in never.items()]
+        record.members = len(registry.clients) + len(never)
 
     def register_all(self, grid: Grid) -> None:
         """Send the setup to all nodes, and register those whose answers are accepted."""

@@ -86,7 +86,9 @@ class UpdateValidator:
             record.spans.append((float(spans[STARTED]), float(spans[ENDED])))
         sound = self._checked(self._of_one_form(received), self._codec.keep)
         record.clients = len(sound)
-        trained = [reply for _, reply in sound if _weight(reply) > 0]
+        useful = [(client, reply) for client, reply in sound if _weight(reply) > 0]
+        record.owners = {client.node_id: client.name for client, _ in useful if client.name}
+        trained = [reply for _, reply in useful]
         if not trained:
             text = f"Round {record.round}: no client had anything to learn from."
             raise NothingToLearnError(text)

@@ -1,6 +1,7 @@
 """``model-card.md``: what a trained model is, how it was trained, and how well it does.
 
-It is made from the run's own files at the server, and has no point, label, key or owner's name.
+It is made from the run's own files at the server. It names the owners that the model has learned
+from, and has no point, label or key.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import LOCATION_SETTINGS, default_flat
 from fedul_flwr.config.shared import RUN
 from fedul_flwr.config.user_files import read_object
-from fedul_flwr.data.run_files.records import read_config
+from fedul_flwr.data.run_files.records import owner_rows, read_config
 from fedul_flwr.data.run_files.store import BEST_MODEL, ENVIRONMENT, SUMMARY, RunDirectory
 from fedul_flwr.results.printed_summary import NONE, measure_cells
 
@@ -94,6 +95,7 @@ def _training(settings: Mapping[str, Any], summary: Mapping[str, Any]) -> Iterat
         yield "paper", method.paper
     yield "federated optimizer", str(summary["base"])
     yield "clients", str(summary["num_clients"])
+    yield from owner_rows(summary).items()
     chosen = f"the model is of round {summary['best_round']}, chosen by {summary['selection']}"
     yield "rounds", f"{summary['rounds']}; {chosen}"
     local = f"{settings['local-epochs']} epochs a round, batches of {settings['batch-size']}, "

@@ -1,8 +1,9 @@
 """A trained model as one file: what its predictions need, and nothing of the place it comes from.
 
 ``model.zip`` holds the weights, ``config.json`` with the settings and the description of points,
-the run's files of columns if it has some, and its model card. Paths, names of owners and of the
-server, and metrics stay behind. There is no pickle in it, and only files of these names are read.
+the run's files of columns if it has some, and its model card, which names the owners that it has
+learned from. Paths, the server's name and metrics stay behind. There is no pickle in it, and only
+files of these names are read.
 """
 
 from __future__ import annotations

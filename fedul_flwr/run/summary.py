@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.label_files import XCLP
-from fedul_flwr.data.run_files.records import incidents
+from fedul_flwr.data.run_files.records import incidents, rounds_of_owners
 
 if TYPE_CHECKING:  # the command line prints summaries without importing torch
     from fedul_flwr.config.run_config import RunConfig
@@ -66,6 +66,7 @@ def write_summary(
             **{key: sum(values) / len(values) for key, values in shares.items() if values},
             "failures": _total(lines, "failures"),
             **incidents(lines),
+            **rounds_of_owners(lines, best["round"]),
         },
     )
     draw_pictures(directory)

@@ -319,6 +319,7 @@ def _after_round(
             "clients": record.clients,
             "failures": record.failures,
             **record.incidents(),
+            **record.who(),
         }
         if _has_rate_factor(strategy):
             line["rate_factor"] = strategy.rate_factor

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 SETTINGS: dict[str, Any] = {
     **{**NO_DATA, "method": "labels-only", "model": "mlp", "num-rounds": 1, "local-epochs": 1},
-    **{"selection": "last", "connect-timeout": 90.0},
+    **{"selection": "last", "connect-timeout": 400.0},
 }
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.baselines.labels_only import LabelsOnly
 from fedul_flwr.config.methods import METHODS, Method
-from fedul_flwr.data.run_files.records import incidents_in_words
+from fedul_flwr.data.run_files.records import incidents_in_words, owner_rows, rounds_of_owners
 from fedul_flwr.data.types import Content
+from fedul_flwr.engine.simulate import _who
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import CONFIG, SETUP_BEFORE, phase_of
+from fedul_flwr.results.model_file import pack
 from tests.support.fake_fleet import OWNERS, Flock, write_owners
 from tests.support.refusals import refuses
 from tests.support.runs import metrics, same, summary, train
@@ -264,6 +267,42 @@ def test_given_a_list_of_owners_when_one_claims_the_number_of_another_then_it_al
     assert f"Node 1004 takes no part: {said}" in caplog.text
     with pytest.raises(UserError, match=f"owner-0.*{said}"):
         run(**options)
+
+
+def test_given_owners_when_one_goes_then_lines_and_card_say_who_the_model_has_learned_from(
+    run: Run, owners_file: Path
+) -> None:
+    """Owner-1 is killed in round 2 and never comes back; another owner has never come."""
+    with owners_file.open("a") as file:
+        file.write("# 8 gone, until 2026-01-01\n9 absent\n")
+    there = lambda round: ALL if round == 1 else [0, 2, 3]  # noqa: E731
+    fleet = {"partitions": [3, 2, 1, 0], "registered": ALL, "fails": [(1, 2)]}
+    directory, _ = run(there, **fleet, selection="last", **LENIENT)
+    lines = metrics(directory)
+    # In the order of their numbers, 0 to 3, which are those of owner-3 to owner-0.
+    assert [line["owners"] for line in lines] == [
+        ["owner-3", "owner-1", "owner-0"],
+        *[["owner-3", "owner-2", "owner-0"]] * 3,
+    ]
+    assert {line["members"] for line in lines} == {5}
+    assert _who(lines[0]) == "3 of 5 owners; Client 1 (owner-2) failed; Client 9 (absent) away"
+    gone = "3 of 5 owners; Client 2 (owner-1) away; Client 9 (absent) away"
+    assert _who(lines[3]) == gone
+    card = (directory / "model-card.md").read_text()
+    assert "| owners in round 4 | owner-3, owner-0, owner-2 |" in card
+    assert (
+        "| owners in the rounds to it | owner-3 (rounds 1-4), owner-1 (round 1), "
+        "owner-0 (rounds 1-4), owner-2 (rounds 2-4) |"
+    ) in card
+    with zipfile.ZipFile(pack(directory)) as packed:
+        assert "owner-1 (round 1)" in packed.read("model-card.md").decode()
+
+
+def test_given_a_chosen_round_then_owners_of_later_ones_are_not_in_its_model() -> None:
+    lines = [{"round": 1, "owners": ["a"]}, {"round": 2, "owners": ["b"]}, {"round": 3}]
+    assert rounds_of_owners(lines, 1) == {"owners": {"a": [1]}}
+    assert rounds_of_owners([{"round": 1}], 1) == owner_rows({}) == {}
+    assert _who({"clients": 3, "failed": ["Client 1"]}) == ""  # a simulation
 
 
 # Newcomers that are refused

@@ -32,6 +32,9 @@ from fedul_flwr.errors import UserError
 FAILED, AWAY = "failed", "away"
 """Keys of a metrics line, names of the clients that failed in the round or were not connected; and
 of a summary, these clients' rounds."""
+OWNERS = "owners"
+"""Key of a metrics line, names of the owners whose updates are in the round's model; and of a
+summary, these owners' rounds."""
 _MOST_CLIENTS = 10
 """Most clients that a text names."""
 
@@ -53,6 +56,25 @@ def incidents(lines: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[in
             for client in line.get(kind, ()):
                 by_client.setdefault(client, []).append(line["round"])
     return rounds
+
+
+def rounds_of_owners(lines: Iterable[Mapping[str, Any]], last: int) -> dict[str, Any]:
+    """Rounds to the ``last`` one whose updates of an owner are in the model, by owner, if named."""
+    rounds: dict[str, list[int]] = {}
+    for line in lines:
+        for name in line.get(OWNERS, ()) if line["round"] <= last else ():
+            rounds.setdefault(name, []).append(line["round"])
+    return {OWNERS: rounds} if rounds else {}
+
+
+def owner_rows(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Which owners a model has learned from: in its own round, and in all to it."""
+    rounds, last = summary.get(OWNERS), summary.get("best_round")
+    if not rounds:
+        return {}
+    here = [name for name, those in rounds.items() if last in those]
+    every = ", ".join(f"{name}{_rounds(those)}" for name, those in rounds.items())
+    return {f"owners in round {last}": ", ".join(here), "owners in the rounds to it": every}
 
 
 def incident_rows(summary: Mapping[str, Any]) -> dict[str, str]:
