@@ -317,8 +317,8 @@ class TrainingSettings(DataSettings):
     """T, rounds until `cosine` would reach 0; 0 takes `num-rounds` or, for a method in stages, the
     length of the stage."""
     learning_rate_patience: Annotated[int, Field(ge=1), PLATEAU] = 5
-    """Evaluations without a lower validation loss after which step sizes are divided; the
-    count then restarts from 0."""
+    """Rounds (with `client-plateau`, the client's) without a lower validation loss after which step
+    sizes are divided; the count then restarts from 0."""
     momentum: Annotated[float, Field(ge=0, lt=1), only_with("optimizer", "sgd")] = 0.0
     """Momentum of local SGD."""
     weight_decay: Annotated[float, Field(ge=0), only_with("optimizer", *OPTIMIZERS)] = 0.0

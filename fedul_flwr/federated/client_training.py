@@ -111,8 +111,8 @@ def client_lr_factor(
     """Factor of a client's step size, from the losses that it has received so far.
 
     Counts the loss in this round's message, except in a client's first round: in the authors' code
-    a client in its k-th round has seen k − 1 losses. A loss that was counted before
-    (`evaluate-every` above 1) does not count again.
+    a client in its k-th round has seen k − 1 losses. A loss that comes again (`evaluate-every`
+    above 1) does not count again; the next new one stands for the client's rounds since.
 
     Parameters
     ----------
@@ -124,11 +124,16 @@ def client_lr_factor(
     history = state.load(LOSS_HISTORY, server_round)
     rounds = history.get("rounds", np.zeros(0, np.int64))
     losses = history.get("losses", np.zeros(0))
+    turns = history.get("turns", np.zeros(0, np.int64))
+    count = history.get("count", np.zeros(1, np.int64)) + 1
     if history and VALIDATED_ROUND in setup and setup[VALIDATED_ROUND] not in rounds:
         rounds = np.append(rounds, np.int64(setup[VALIDATED_ROUND]))
         losses = np.append(losses, setup[VALIDATION_LOSS])
-    state.save(LOSS_HISTORY, server_round, {"rounds": rounds, "losses": losses})
-    counted = losses[rounds >= stage_start].tolist()
+        turns = np.append(turns, count)
+    arrays = {"rounds": rounds, "losses": losses, "turns": turns, "count": count}
+    state.save(LOSS_HISTORY, server_round, arrays)
+    stage = rounds >= stage_start
+    counted = dict(zip(turns[stage].tolist(), losses[stage].tolist(), strict=True))
     return plateau(counted, settings.learning_rate_patience)
 
 

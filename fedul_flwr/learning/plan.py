@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -105,23 +105,26 @@ def cosine(server_round: int, rounds: int) -> float:
     return (1.0 + math.cos(math.pi * (min(server_round, rounds) - 1) / rounds)) / 2
 
 
-def plateau(losses: Sequence[float], patience: int) -> float:
-    """3^−d for d divisions, one after each ``patience`` losses without a new minimum.
+def plateau(losses: Mapping[int, float], patience: int) -> float:
+    """3^−d for d divisions, one after each ``patience`` rounds without a new minimum.
 
-    Every division restarts the count (Serra et al. 2018, as in FedMatch, appendix A).
+    Every division restarts the count (Serra et al. 2018, as in FedMatch, appendix A). A loss that
+    is no minimum stands for all rounds since the loss before it, and divides at most once.
 
     Parameters
     ----------
-    losses : validation losses so far, in the order of the rounds; NaN is not a new minimum.
+    losses : validation loss by round, in the order of the rounds; NaN is not a new minimum.
     patience : at least 1.
     """
     least, waited, divisions = math.inf, 0, 0
-    for loss in losses:
+    last = min(losses, default=1) - 1
+    for number, loss in losses.items():
         if loss < least:
             least, waited = loss, 0
         else:
-            waited += 1
-        if waited == patience:
+            waited += number - last
+        last = number
+        if waited >= patience:
             waited, divisions = 0, divisions + 1
     return 1 / 3.0**divisions
 

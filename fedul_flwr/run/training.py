@@ -374,7 +374,7 @@ def _follow_plateau(strategy: MethodStrategy, recorder: Recorder) -> None:
         for line in recorder.lines
         if line["round"] >= start and line["round"] % settings.evaluate_every == 0
     }
-    strategy.rate_factor = factor = plateau(list(losses.values()), settings.learning_rate_patience)
+    strategy.rate_factor = factor = plateau(losses, settings.learning_rate_patience)
     strategy.plateau_config = {}
     if settings.learning_rate_schedule == "client-plateau" and losses:
         number, loss = max(losses.items())

@@ -34,7 +34,7 @@ def test_a_plain_loop_with_these_step_sizes_gives_the_same(settings: Settings, m
     config = settings(**{**WILD, "method": method, "server_fraction": 0.3})
     directory = train(config, 1)
     losses, factors = columns(directory, "validation_loss", "rate_factor")
-    assert factors == [plateau(losses[:number], 1) for number in range(6)]
+    assert factors == [plateau(dict(enumerate(losses[:number])), 1) for number in range(6)]
     assert len(set(factors)) > 2
 
     split, model = split_of(config, 1), fresh(config)
@@ -84,7 +84,7 @@ def plain_averaging(
         for client, local in zip(sample, models, strict=True):
             if client in seen:
                 seen[client].append(losses[number - 2])
-            used.append(plateau(seen.setdefault(client, []), 1))
+            used.append(plateau(dict(enumerate(seen.setdefault(client, []))), 1))
             points = np.unique(split.clients[client].points)
             step(local, points, config.learning_rate * used[-1])
         model.load_state_dict(mean_state(models))
@@ -110,12 +110,15 @@ def test_a_client_divides_its_own_step_by_the_losses_that_it_was_told(settings: 
 
 
 @pytest.mark.parametrize("method", ["supervised", "pseudo-label"])
+@pytest.mark.parametrize("every", [1, 2])
 def test_where_all_clients_take_part_all_count_what_the_server_counts(
-    settings: Settings, method: str
+    settings: Settings, method: str, every: int
 ) -> None:
-    plan = {**WILD, "method": method}
+    # Two rounds without a lower loss are one evaluation with `evaluate-every` 2.
+    plan = {**WILD, "method": method, "evaluate_every": every, "learning_rate_patience": every}
+    plan["num_rounds"] = 6 * every
     if method == "pseudo-label":  # in two stages, each with a count of its own
-        plan |= {"semi.labels-only-rounds": 3, "learning_rate": 10.0}
+        plan |= {"semi.labels-only-rounds": 3 * every, "learning_rate": 10.0}
     shared, own = train(settings(**plan), 2), train(settings(**{**plan, **OWN}), 2)
     assert min(columns(shared, "rate_factor")[0]) < 1
     assert columns(shared, "validation_loss") == columns(own, "validation_loss")
