@@ -138,6 +138,8 @@ class RunProgress:
             else:
                 seconds = row.get("seconds")
                 took = f", {seconds:.1f} s" if isinstance(seconds, int | float) else ""
+                if (waited := row.get("seconds_waiting") or 0) >= 1:
+                    took += f", of it {waited:.1f} s for the evaluation of the round before"
                 note = "; ".join(filter(None, (_who(row), _error(row))))
                 note = f": {note}" if note else ""
                 print(f"round {row['round']}/{self._total}{note}{took}", flush=True)
@@ -214,7 +216,8 @@ def _error(row: dict[str, Any]) -> str:
         ("surrogate_loss", "surrogate loss {:.4f}"),
     ):
         if isinstance(row.get(key), int | float):
-            return form.format(row[key])
+            chance = row.get("surrogate_chance") if key == "surrogate_loss" else None
+            return form.format(row[key]) + (f" (chance {chance:.4f})" if chance else "")
     return ""
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 
 from fedul_flwr.data.safe_files import make_folder, write_atomically
 from fedul_flwr.experiments.compare_table import (
     MEASURES,
     Row,
+    automatic,
     csv_text,
     headings,
     make_rows,
@@ -80,8 +82,8 @@ def markdown(plan: Plan, rows: Sequence[Row]) -> str:
             f"- Seeds: {', '.join(map(str, plan.seeds))}",
             f"- Settings of all runs: {_settings(plan.shared)}",
             *(
-                f"- {markdown_text(name)}: {_settings(settings)}"
-                for name, settings in plan.rows.items()
+                f"- {markdown_text(row.name)}: {_settings(plan.rows[row.name])}{_automatic(row)}"
+                for row in rows
             ),
             "- All other settings have their defaults. Time and traffic are means over trials.",
             "",
@@ -102,7 +104,26 @@ def latex(plan: Plan, rows: Sequence[Row]) -> str:
     styled = styled.apply(lambda _: bold, subset=[head[1]])
     form = "l" + "r" * (len(head) - 1)
     text: str = styled.to_latex(hrules=True, column_format=form)
-    return text.replace("±", r"$\pm$").replace("–", "--")
+    # What pandas leaves and pdfLaTeX does not set, or sets as another sign.
+    return "".join(_LATEX.get(sign, sign) for sign in text)
+
+
+_LATEX = {
+    **{"±": r"$\pm$", "–": "--", "−": "$-$", "<": "$<$", ">": "$>$", "|": r"\textbar{}"},
+    **{
+        "²": "$^2$",
+        "³": "$^3$",
+        "·": r"$\cdot$",
+        "×": r"$\times$",
+        "…": r"\dots{}",
+        "≤": r"$\leq$",
+    },
+    **{
+        chr(code): f"$\\{name.rpartition(' ')[2].lower()}$"
+        for code in range(0x3B1, 0x3CA)
+        if "FINAL" not in (name := unicodedata.name(chr(code))) and not name.endswith("OMICRON")
+    },
+}
 
 
 def _runs_csv(rows: Sequence[Row]) -> str:
@@ -136,6 +157,12 @@ def _trials_csv(plan: Plan, results: Sequence[TrialResult]) -> str:
         }
         for result in results
     )
+
+
+def _automatic(row: Row) -> str:
+    chosen = {key: " or ".join(map(_toml, values)) for key, values in automatic(row).items()}
+    text = ", ".join(f"`{key} = {value}`" for key, value in chosen.items())
+    return f"; automatic: {text}" if text else ""
 
 
 def _settings(values: Mapping[str, object]) -> str:

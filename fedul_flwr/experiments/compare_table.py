@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 import numpy as np
@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from scipy.stats import t as student_t
 from scipy.stats import ttest_rel
 
-from fedul_flwr.config.base import nearest
+from fedul_flwr.config.base import AUTO, Scalar, nearest
+from fedul_flwr.config.method_settings import SupervisedSettings
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.data.csv_files import write_cell
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.trial import TrialResult
@@ -25,6 +27,8 @@ from fedul_flwr.results.printed_summary import duration, format_bytes, print_wid
 
 LEVEL = 0.05
 """Significance level of the test; confidence intervals have the level one minus it."""
+FEWEST_SEEDS = 3
+"""Seeds that two runs need in common before any is marked as best."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,8 @@ class Ranking:
     pairs : the seeds that the best run has, too.
     p_value : p-value of the test against the best over ``pairs``; None for the best itself and
         with fewer than two pairs.
-    marked : whether the run is the best, or the test does not tell it apart from the best.
+    marked : whether the run is the best, or the test does not tell it apart from the best; never
+        with fewer than :data:`FEWEST_SEEDS` pairs.
     """
 
     error: Estimate
@@ -102,7 +107,7 @@ def rank(errors: Mapping[str, Mapping[int, float]]) -> dict[str, Ranking]:
     estimates = {name: Estimate.of(list(by_seed.values())) for name, by_seed in errors.items()}
     means = {name: error.mean for name, error in estimates.items() if error.mean is not None}
     best = min(means, key=means.__getitem__, default=None)
-    ranked = {}
+    ranked: dict[str, Ranking] = {}
     for name, by_seed in errors.items():
         pairs = tuple(seed for seed in by_seed if best is not None and seed in errors[best])
         p_value = None
@@ -110,12 +115,13 @@ def rank(errors: Mapping[str, Mapping[int, float]]) -> dict[str, Ranking]:
             p_value = paired_p_value(
                 [by_seed[seed] for seed in pairs], [errors[best][seed] for seed in pairs]
             )
-        marked = best is not None and means.get(name) == means[best]
-        if p_value is not None:
-            marked = p_value >= LEVEL
+        marked = p_value is not None and len(pairs) >= FEWEST_SEEDS and p_value >= LEVEL
         ranked[name] = Ranking(
             estimates[name], tuple(by_seed), name == best, pairs, p_value, marked
         )
+    rivals = (ranking for ranking in ranked.values() if not ranking.best)
+    if best is not None and any(len(rival.pairs) >= FEWEST_SEEDS for rival in rivals):
+        ranked[best] = replace(ranked[best], marked=True)
     return ranked
 
 
@@ -329,7 +335,7 @@ def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
     if plan.measures:
         shown = ", ".join(MEASURES[name][0] for name in plan.measures)
         lines.append(f"{shown}: {_FORM}")
-    lines += [*plan.split_warnings, *_test_notes(rows)]
+    lines += [*_label_notes(rows), *plan.split_warnings, *_test_notes(rows)]
     results = [result for row in rows for result in row.results]
     lines += [f"Failed: {r.trial.title}: {r.reason}" for r in results if r.status == "failed"]
     lines += _run_warnings(results)
@@ -345,6 +351,35 @@ def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
         if titles:
             lines.append(f"{missing}: {'; '.join(titles)}.")
     return lines
+
+
+def _label_notes(rows: Sequence[Row]) -> Iterator[str]:
+    """What each run learned from, and whether labels chose its round."""
+    for row in rows:
+        config, run = row.results[0].trial.config, next((r.run for r in row.finished), None)
+        parts = [find_method(config.method).needs]
+        if (supervised := config.find(SupervisedSettings)) is not None:
+            parts.append(f"here {100 * supervised.label_fraction:g} % of them")
+        clients = run.federation.clients if run is not None and run.federation else ()
+        if any(client.labeled_counts for client in clients):
+            total = sum(sum(client.labeled_counts or ()) for client in clients)
+            parts.append(f"here {total:,} labels at clients")
+        if run is not None and run.settings.get("selection") in ("validation", "balanced"):
+            parts.append("validation labels chose the round")
+        if text := "; ".join(filter(None, parts)):
+            yield f"{row.name} learned from: {text}."
+
+
+def automatic(row: Row) -> dict[str, list[Scalar]]:
+    """Settings of a row that were ``auto``, with the values that its finished trials took."""
+    taken: dict[str, list[Scalar]] = {}
+    for result in row.finished:
+        recorded = result.run.settings if result.run is not None else {}
+        for key, value in result.trial.config.to_flat().items():
+            used = recorded.get(key, AUTO)
+            if value == AUTO != used and used not in taken.setdefault(key, []):
+                taken[key].append(used)
+    return {key: values for key, values in taken.items() if values}
 
 
 def _run_warnings(results: Sequence[TrialResult]) -> Iterator[str]:
@@ -406,13 +441,13 @@ def _p_value(ranking: Ranking) -> str:
 
 
 def _mark_note(rows: Sequence[Row]) -> str:
-    if any(row.ranking.p_value is not None for row in rows):
+    if any(row.ranking.marked for row in rows):
         return (
             "the lowest mean, and the means that a two-sided paired t-test over seeds does not "
             f"tell apart from it at the {LEVEL * 100:.0f} % level (p is its p-value). "
             "With fewer seeds the test tells fewer runs apart."
         )
-    return "the lowest mean. There was no test: it needs two runs with two seeds in common."
+    return f"no run. That needs two runs with {FEWEST_SEEDS} seeds in common."
 
 
 def _test_notes(rows: Sequence[Row]) -> Iterator[str]:

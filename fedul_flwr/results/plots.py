@@ -63,9 +63,14 @@ def time_traffic_figure(run: Run) -> Figure:
     figure = new_figure(7.2, 7.8 if split else 5.6)
     above, *below = (style(axes) for axes in figure.subplots(3 if split else 2, 1, sharex=True))
     seconds, fit = _by_round(run, "seconds"), _by_round(run, "seconds_fit")
-    rest = {step: max(value - fit.get(step, 0.0), 0.0) for step, value in seconds.items()}
-    rest_name = "rest of the round (transport, waiting, aggregation)" if fit else "whole round"
-    _stack(above, [(fit, "local fitting", COLORS[0]), (rest, rest_name, COLORS[4])])
+    waited = _by_round(run, "seconds_waiting")
+    known = {step: fit.get(step, 0.0) + waited.get(step, 0.0) for step in seconds}
+    rest = {step: max(value - known[step], 0.0) for step, value in seconds.items()}
+    rest_name = "rest (messages, aggregation)" if fit else "whole round"
+    shown = [(fit, "local fitting", COLORS[0]), (rest, rest_name, COLORS[4])]
+    if sum(waited.values()) > OF_NOTE * sum(seconds.values()):
+        shown.append((waited, "waiting for the evaluation", COLORS[5]))
+    _stack(above, shown, columns=3)
     above.set_ylabel("seconds per round")
     if split:
         _draw_parts(below, run, ways)
@@ -290,6 +295,11 @@ def loss_figure(runs: Sequence[Run]) -> Figure:
     figure = new_figure(7.2, 4.2)
     axes = style(figure.add_subplot())
     entries = _curves(axes, runs, _loss_names(runs))
+    if len(runs) == 1 and (chance := runs[0].series("surrogate_chance")[1]):
+        label = f"chance: ln of the number of sets ({chance[-1]:.3f})"
+        look: dict[str, Any] = {"color": GRAY, "linestyle": ":", "linewidth": 1.3}
+        axes.axhline(chance[-1], **look)
+        entries.append(Line2D([], [], label=label, **look))
     axes.set_ylabel("loss (nats)")
     by_loss = [run for run in runs if _chooser(run) in _LOSSES]
     entries += _stars(axes, by_loss, _LOSSES, "nats", single=len(runs) == 1)

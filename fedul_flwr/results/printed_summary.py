@@ -102,6 +102,7 @@ def summary_rows(directory: Path) -> dict[str, str]:
         )
     start = summary.get("start_test_error")
     up, down = (summary[key] / 1e6 for key in ("bytes_up", "bytes_down"))
+    waited = number(summary.get("seconds_waiting")) or 0.0
     return {
         "test error": f"{percent(summary['test_error'])} ({best})",
         "last round": percent(summary["final_test_error"]),
@@ -112,7 +113,8 @@ def summary_rows(directory: Path) -> dict[str, str]:
         **({"personal": words} if (words := personal_in_words(summary)) else {}),
         **({"priors of sets": fits} if (fits := prior_fit_in_words(summary)) else {}),
         "method": f"{summary['method']} on {summary['base']}, {summary['num_clients']} clients",
-        "time": f"{summary['seconds_total']:.0f} s ({summary['seconds_per_round']:.2f} s a round)",
+        "time": f"{summary['seconds_total']:.0f} s ({summary['seconds_per_round']:.2f} s a round)"
+        + (f", {waited:.0f} s of it waiting for evaluations" if waited >= 1 else ""),
         "traffic": f"{up:.1f} MB up, {down:.1f} MB down",
         **_seen(summary),
         **_privacy_rows(summary),

@@ -406,8 +406,8 @@ def read_comparison(directory: Path) -> dict[str, Any]:
     Returns
     -------
     The comparison's ``name``; the ``rows`` of its table, and which of them are among the ``best``;
-    ``notes`` in two groups, on the meaning of the table, and on its conditions; ``trials``; and
-    the ``picture``, if there is one.
+    ``notes`` in two groups, on the meaning of the table, and on its conditions; ``trials``; a
+    sentence on their ``seeds``; and the ``picture``, if there is one.
 
     Raises
     ------
@@ -441,8 +441,21 @@ def read_comparison(directory: Path) -> dict[str, Any]:
         "best": [at for at, row in enumerate(rows) if any(c.startswith("**") for c in row)],
         "notes": (_notes(above), _notes(below)),
         "trials": trials,
+        "seeds": _seeds_in_words(trials),
         "picture": shown,
     }
+
+
+def _seeds_in_words(trials: Sequence[Mapping[str, str]]) -> str:
+    """Whether all runs finished the same seeds, and else which each has."""
+    seeds: dict[str, list[str]] = {row["run"]: [] for row in trials}
+    for row in trials:
+        if row["status"] == "finished":
+            seeds[row["run"]].append(row["seed"])
+    if len({frozenset(of_run) for of_run in seeds.values()}) == 1:
+        return "Every run had the same seeds."
+    each = "; ".join(f"{run}: {', '.join(of_run) or 'none'}" for run, of_run in seeds.items())
+    return f"Runs have different seeds. {each}."
 
 
 def _split(line: str) -> list[str]:

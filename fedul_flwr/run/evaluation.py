@@ -14,6 +14,7 @@ from flwr.common import log
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.class_priors import estimate_prior, reweigh
 from fedul_flwr.data.run_files.records import best_line
@@ -299,6 +300,7 @@ def _readable(line: Mapping[str, Any]) -> str:
         "validation error": ("validation_error", "%"),
         "held-out loss": ("heldout_loss", ""),
         "surrogate loss": ("surrogate_loss", ""),
+        "chance": ("surrogate_chance", ""),
         "loss": ("loss", ""),
         "time": ("seconds", " s"),
     }
@@ -416,7 +418,9 @@ def finish_measures(
     outcome = measure_models(recorder, trained, num_clients)
     if outcome.measures:
         recorder.directory.write_json(MEASURES, outcome.measures, indent=None)
-    warnings = [*training_warnings(recorder.lines).values(), shares.warning(trained)]
+    built_in = recorder.settings.method in METHODS
+    found = training_warnings(recorder.lines, built_in=built_in)
+    warnings = [*found.values(), shares.warning(trained)]
     if BEST in outcome.measures:
         best = outcome.measures[BEST]
         model, matrix = f"The model of round {best['round']}", np.asarray(best["confusion"])

@@ -6,8 +6,10 @@ pure functions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -235,11 +237,14 @@ ONE_CLASS, OTHERS = 0.95, 0.1
 this fraction of the points of other classes rightly."""
 
 
-def training_warnings(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def training_warnings(
+    lines: Sequence[Mapping[str, Any]], *, built_in: bool = True
+) -> dict[str, str]:
     """Warnings about rounds in which nothing, or no pseudo label, was learned.
 
     Parameters
     ----------
+    built_in : whether the method is one of ours, whose objectives count confident points.
     lines : lines of ``metrics.jsonl``. ``confident_share`` is the share of the points that could
         have a pseudo label and were trained on one; ``update_norm`` the L2 norm of the change of
         the model's weights in the round.
@@ -251,7 +256,10 @@ def training_warnings(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """
     words = {
         "confident_share": "No point reached the threshold of confidence in {rounds}: no confident "
-        "prediction was trained on. A lower threshold would change that.",
+        "prediction was trained on. A lower threshold would change that."
+        if built_in
+        else "No confident point was counted in {rounds}: none reached the threshold, or the "
+        "method's objective does not count them (confidence.add).",
         "loss": "The loss was 0 in {rounds}: no gradient trained the model.",
         "update_norm": "The weights did not change in {rounds}: nothing was learned.",
     }
@@ -263,6 +271,31 @@ def training_warnings(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         if zero and (key != "confident_share" or 2 * len(zero) >= len(values)):
             warnings[key] = text.format(rounds=_rounds_of(zero, len(lines)))
     return warnings
+
+
+_WAITED = 10.0
+"""Seconds of waiting for evaluations from which a run says so."""
+
+
+def slow_evaluation(lines: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence that proposes `evaluate-every`, if evaluations take longer than training.
+
+    Parameters
+    ----------
+    lines : lines of ``metrics.jsonl``. An evaluation runs beside the next round, which then waits
+        for it (``seconds_waiting``).
+    """
+    waited = sum(line.get("seconds_waiting") or 0.0 for line in lines)
+    trained = [line["seconds"] - (line.get("seconds_waiting") or 0.0) for line in lines]
+    evaluated = [s for line in lines if (s := line.get("seconds_evaluation")) is not None]
+    if waited < _WAITED or not evaluated or fmean(evaluated) <= fmean(trained):
+        return ""
+    every = math.ceil(fmean(evaluated) / max(fmean(trained), 1e-9))
+    return (
+        f"An evaluation takes {fmean(evaluated):.1f} s and the rest of a round "
+        f"{fmean(trained):.1f} s: rounds have waited {waited:.0f} s for evaluations. "
+        f"evaluate-every = {max(every, 2)} would take less time."
+    )
 
 
 def _rounds_of(rounds: Sequence[int], total: int) -> str:

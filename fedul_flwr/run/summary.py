@@ -61,6 +61,7 @@ def write_summary(
             **about,
             "seconds_total": max(seconds, _total(lines, "seconds")),
             "seconds_per_round": _total(lines, "seconds") / len(lines),
+            "seconds_waiting": _total(lines, "seconds_waiting"),
             "bytes_up": _total(lines, "bytes_up"),
             "bytes_down": _total(lines, "bytes_down"),
             **{key: sum(values) / len(values) for key, values in shares.items() if values},

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -50,7 +52,12 @@ from fedul_flwr.run import setup
 from fedul_flwr.run.evaluation import AddRound, Recorder, ShareCheck, finish_measures
 from fedul_flwr.run.personal import personalize
 from fedul_flwr.run.resolve_settings import resolve_auto, resolve_settings
-from fedul_flwr.run.scores import score_priors, score_pseudo_labels, training_warnings
+from fedul_flwr.run.scores import (
+    score_priors,
+    score_pseudo_labels,
+    slow_evaluation,
+    training_warnings,
+)
 from fedul_flwr.run.server_data import ServerData
 from fedul_flwr.run.summary import write_summary
 
@@ -291,9 +298,10 @@ def _after_round(
     reached = time.time()
     before_model = ArrayRecord()
     shown: set[str] = set()
+    chance: dict[str, float] = {}
 
     def after_round(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-        nonlocal reached, before_model
+        nonlocal reached, before_model, chance
         if server_round <= 1:  # with test-prior = "sets" clients tell the priors in round 1
             shares.warning(strategy.test_prior)
         if server_round == 0:
@@ -304,17 +312,22 @@ def _after_round(
         record = strategy.record
         if server_round == 1 or record.joined:
             setup.write_federation(recorder.directory, strategy, data)
+        waiting = time.time()
         recorder.wait()  # an evaluation longer than the round counts as part of it
         before, reached = reached, time.time()
+        if strategy.can_hold_out and (server_round == 1 or record.joined):
+            chance = _surrogate_chance(strategy)
         line: dict[str, Any] = {
             "round": record.round,
             **(first if record.round == 1 else {}),
             **{_metric_name(strategy, key): value for key, value in record.metrics.items()},
             **_about_pseudo_labels(strategy, recorder.directory, data),
+            **chance,
             "heldout_loss": record.heldout_loss,
             **({LOSSES: record.heldout_losses} if record.heldout_losses else {}),
             "seconds": reached - before,
             "seconds_fit": record.seconds_fit(),
+            "seconds_waiting": reached - waiting,
             **record.traffic(),
             "clients": record.clients,
             "failures": record.failures,
@@ -332,6 +345,9 @@ def _after_round(
             if key not in shown and key != "confident_share":
                 log(WARNING, "%s", text)
                 shown.add(key)
+        if (proposed := slow_evaluation([*recorder.lines, line])) and "evaluation" not in shown:
+            log(WARNING, "%s", proposed)
+            shown.add("evaluation")
         recorder.record(
             line,
             to_arrays(arrays),
@@ -344,6 +360,15 @@ def _after_round(
         return None
 
     return after_round
+
+
+def _surrogate_chance(strategy: MethodStrategy) -> dict[str, float]:
+    """The surrogate loss of a model that knows nothing: mean over clients of ln(number of sets)."""
+    registry = strategy.registry
+    asked = [one.id for one in registry.reports if one.status == "accepted"]
+    counts = [registry.answers[client].values.get("num-sets") for client in asked]
+    logs = [math.log(count) for count in counts if isinstance(count, int) and count > 0]
+    return {"surrogate_chance": fmean(logs)} if logs else {}
 
 
 def _show(recorder: Recorder, watch: Watch | None) -> None:

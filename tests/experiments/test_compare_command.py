@@ -74,7 +74,13 @@ def test_given_two_methods_and_seeds_then_each_trial_is_the_run_of_the_run_comma
     trials = csv_rows(output / "trials.csv")
     errors = [float(trial["test_error"]) for trial in trials if trial["run"] == "fedul"]
     assert float(fedul["mean"]) == pytest.approx(sum(errors) / 2)
-    assert (supervised["marked"], supervised["n_seeds"]) == ("true", "2")
+    assert (supervised["marked"], supervised["n_seeds"]) == ("false", "2")
+    text = (output / "comparison.md").read_text()
+    assert "supervised learned from: labels for all points" in text
+    # What the rule of the data's size took; `model` was given.
+    assert 'fedul: `method = "fedul"`; automatic: ' in text
+    assert "`learning-rate = 0.003`" in text
+    assert "`model = " not in text.partition("automatic")[2]
     balanced = [float(trial["balanced_accuracy"]) for trial in trials if trial["run"] == "fedul"]
     assert f"{sum(balanced) / 2:.2f} (" in (output / "comparison.md").read_text()
 

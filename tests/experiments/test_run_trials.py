@@ -54,7 +54,7 @@ def test_given_finished_trials_then_the_files_have_table_notes_and_conditions(
     training.run(asked)
     # Differences 2 and 2.5, mean 2.25, standard deviation 0.3536: t = 9 with one degree of
     # freedom, p = 1 - 2 / pi * atan(9) = 0.0704. Half an interval is 12.706 * s / sqrt(2): of s =
-    # 0.7071 it is 6.353, of 0.3536 3.177.
+    # 0.7071 it is 6.353, of 0.3536 3.177. Nothing is bold with two seeds.
     assert (
         (asked.output / "comparison.md").read_text()
         == """\
@@ -62,27 +62,30 @@ def test_given_finished_trials_then_the_files_have_table_notes_and_conditions(
 
 | run | test error (%) | 95 % | p | best round | time | a round | up | down | seeds |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-| FedUL | **3.50 (0.71)** | ± 6.35 | 0.070 | 2, 2 | 20 s | 9 s | 1.5 MB | 3 MB | 2 |
-| All \\| labels | **1.25 (0.35)** | ± 3.18 | best | 2, 2 | 20 s | 9 s | 1.5 MB | 3 MB | 2 |
+| FedUL | 3.50 (0.71) | ± 6.35 | 0.070 | 2, 2 | 20 s | 9 s | 1.5 MB | 3 MB | 2 |
+| All \\| labels | 1.25 (0.35) | ± 3.18 | best | 2, 2 | 20 s | 9 s | 1.5 MB | 3 MB | 2 |
 
 - Test error in percent: mean (sample standard deviation) over seeds.
 - 95 %: half of the mean's confidence interval over seeds, by Student's t.
-- Bold: the lowest mean, and the means that a two-sided paired t-test over seeds does not tell \
-apart from it at the 5 % level (p is its p-value). With fewer seeds the test tells fewer runs apart.
+- Bold: no run. That needs two runs with 3 seeds in common.
+- FedUL learned from: unlabeled sets with known class shares at clients, at least as many \
+sets as classes; validation labels chose the round.
+- All \\| labels learned from: labels for all points of clients, or a fraction; here 100 % \
+of them; validation labels chose the round.
 
 ## Conditions
 
 - Clients: 4
 - Seeds: 0, 1
 - Settings of all runs: `num-rounds = 2`
-- FedUL: `method = "fedul"`
-- All \\| labels: `method = "supervised"`
+- FedUL: `method = "fedul"`; automatic: `selection = "validation"`
+- All \\| labels: `method = "supervised"`; automatic: `selection = "validation"`
 - All other settings have their defaults. Time and traffic are means over trials.
 """
     )
     first, _ = csv_rows(asked.output / "comparison.csv")
     assert float(first["half_width"]) == pytest.approx(6.3531, abs=1e-4)
-    assert (first["mean"], first["marked"], first["n_seeds"]) == ("3.5", "true", "2")
+    assert (first["mean"], first["marked"], first["n_seeds"]) == ("3.5", "false", "2")
     trials = csv_rows(asked.output / "trials.csv")
     expected = {
         **{"run": "All | labels", "seed": "0", "status": "finished", "test_error": "1.0"},
@@ -91,6 +94,15 @@ apart from it at the 5 % level (p is its p-value). With fewer seeds the test tel
     }
     assert trials[1] | expected == trials[1]
     assert (asked.output / "comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_latex_sets_signs_that_text_cannot(training: FakeTraining, tmp_path: Path) -> None:
+    runs = {"α < β_1 | 5 %": {"method": "fedul"}, "other": {"method": "supervised"}}
+    asked = plan(tmp_path, runs, seeds=(0,))
+    training.run(asked)
+    text = (asked.output / "comparison.tex").read_text()
+    assert r"$\alpha$ $<$ $\beta$\_1 \textbar{} 5 \% & 3.00 & -- &" in text
+    assert text.isascii()
 
 
 def test_given_an_interrupted_trial_then_it_resumes(training: FakeTraining, tmp_path: Path) -> None:
@@ -190,7 +202,7 @@ def test_given_an_unknown_test_error_then_it_is_not_ranked(
     file = asked.trials[1].directory / "summary.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"test_error": None}))
     rows = training.run(asked)
-    assert [row.ranking.marked for row in rows] == [True, False]
+    assert [row.ranking.best for row in rows] == [True, False]
     assert texts(rows[1])[1] == "–"
     text = (asked.output / "comparison.md").read_text()
     assert "best round of: All \\| labels, seed 0." in text

@@ -20,7 +20,14 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 
 STORED = Path(__file__).parents[2] / "build" / "golden.json"
-TIMES = ("seconds", "seconds_fit", "seconds_evaluation", "seconds-fit", "seconds-evaluation")
+TIMES = (
+    "seconds",
+    "seconds_fit",
+    "seconds_waiting",
+    "seconds_evaluation",
+    "seconds-fit",
+    "seconds-evaluation",
+)
 LATER = (
     "test_balanced_error",
     "validation_balanced_error",

@@ -64,6 +64,7 @@ def test_lines_of_errors_and_losses_are_the_metrics(run: Run) -> None:
     losses = _lines(loss_figure([run]).axes[0])
     assert losses[f"{run.label}: surrogate loss, training sets"] == run.series("surrogate_loss")
     assert losses[f"{run.label}: surrogate loss, held-out sets"] == run.series("heldout_loss")
+    assert [2.3026, 2.3026] in [y for _, y in losses.values()]  # ln 10, of ten sets a client
     (axes,) = error_figure([run]).axes
     lines = _lines(axes)
     for key, name in (("test_error", "test error"), ("validation_error", "validation error")):
@@ -91,10 +92,11 @@ def test_priors_rows_are_the_sets_in_percent(run: Run) -> None:
 
 def test_time_and_traffic_are_stacked(run: Run) -> None:
     above, below = time_traffic_figure(run).axes
-    fit, rest = ([bar.get_height() for bar in group] for group in above.containers)
+    fit, rest, waiting = ([bar.get_height() for bar in group] for group in above.containers)
     assert fit == run.series("seconds_fit")[1]
-    whole = [max(row["seconds"], row["seconds_fit"]) for row in run.metrics]
-    np.testing.assert_allclose(np.add(fit, rest), whole)
+    assert waiting == run.series("seconds_waiting")[1]
+    known = np.add(fit, waiting)
+    np.testing.assert_allclose(known + rest, np.maximum(known, run.series("seconds")[1]))
     up, down = ([bar.get_height() for bar in group] for group in below.containers)
     np.testing.assert_allclose(1e6 * np.array(up), run.series("bytes_up")[1])
     np.testing.assert_allclose(1e6 * np.array(down), run.series("bytes_down")[1])

@@ -253,6 +253,10 @@ def test_a_comparison_has_its_table_first(tmp_path: Path) -> None:
     best = [attrs.get("class") for tag, attrs in page.tags if tag == "td"]
     assert best[:4] == ["number best", "number", "number", "number"]
     assert "num-rounds = 3" in page.text
+    assert "Runs have different seeds. a | b: 0; other: none." in page.text
+    trials = directory / "trials.csv"
+    trials.write_text(trials.read_text().replace("failed,,", "finished,4.0,2"))
+    assert "Every run had the same seeds." in _Page(report([directory])).text
     assert page.images() == []
     with refuses("argument-not-allowed"):
         report([directory, directory])

@@ -9,6 +9,7 @@ from fedul_flwr.run.scores import (
     is_far,
     one_class_warning,
     shares_warning,
+    slow_evaluation,
     training_warnings,
 )
 
@@ -100,3 +101,22 @@ def test_given_no_confident_point_in_half_of_the_rounds_then_that_is_said() -> N
     # Rounds on labels alone have no such metric.
     assert training_warnings(rounds(key, [None, None, None, 0.4])) == {}
     assert "3 of 6 rounds" in training_warnings(rounds(key, [None, None, None, 0.0, 0.0, 0.0]))[key]
+
+
+def test_of_a_method_of_ones_own_it_is_not_said_that_no_point_reached_the_threshold() -> None:
+    zero = rounds("confident_share", [0.0, 0.0])
+    assert "does not count them" in training_warnings(zero, built_in=False)["confident_share"]
+    assert "does not count them" not in training_warnings(zero)["confident_share"]
+
+
+def test_evaluations_that_take_longer_than_training_are_said_with_a_remedy() -> None:
+    def lines(evaluation: float, waiting: float) -> list[dict[str, float]]:
+        seconds = {"seconds": 10.0 + waiting, "seconds_waiting": waiting}
+        return [{**seconds, "seconds_evaluation": evaluation} for _ in range(4)]
+
+    # 25 s beside 10 s of training: three rounds take longer than one evaluation.
+    proposed = slow_evaluation(lines(25.0, 15.0))
+    assert "evaluate-every = 3 " in proposed
+    assert "waited 60 s" in proposed
+    assert slow_evaluation(lines(9.0, 3.0)) == ""  # less than training
+    assert slow_evaluation(lines(12.0, 2.0)) == ""  # 8 s in all

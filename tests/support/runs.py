@@ -19,7 +19,7 @@ from fedul_flwr.engine.in_process import run_in_process
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.grid import GridProxy
 
-TIMES = ("seconds", "seconds_fit", "seconds_evaluation")
+TIMES = ("seconds", "seconds_fit", "seconds_waiting", "seconds_evaluation")
 
 
 def train(settings: RunConfig, clients: int, **options: Any) -> Path:
