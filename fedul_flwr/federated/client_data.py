@@ -248,8 +248,8 @@ class UnlabeledSetData(ClientData):
         """The result of the check; priors only with ``fedul.share-priors``."""
         check = self.set_check
         # Of simulated sets the server says the same.
-        reason = check.reason if self.folder is not None else ""
-        for line in filter(None, (*self.sets.notes, reason, *check.warnings)):
+        own = (check.reason, *check.warnings) if self.folder is not None else ()
+        for line in filter(None, (*self.sets.notes, *own)):
             print(f"Client {self.node.partition_id}: {line}")
         values: dict[str, Value] = {
             "reason": check.public_reason,

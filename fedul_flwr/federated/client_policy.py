@@ -69,6 +69,11 @@ class SetAdmission(ClientPolicy):
     Those whose sets cannot be used end the run or are left out (``on-client-failure``).
     """
 
+    def __init__(self, registry: ClientRegistry, num_classes: int) -> None:
+        super().__init__(registry, num_classes)
+        self._alike: dict[int, float | None] = {}
+        """Condition numbers of clients whose sets are alike, until they are logged."""
+
     def accept(self, report: ClientReport, answer: Content) -> None:
         """Take the result of the client's check; refuse where the client refused itself."""
         condition, reason = (answer.values.get(key) for key in ("condition-number", "reason"))
@@ -91,10 +96,8 @@ class SetAdmission(ClientPolicy):
             if self.settings.on_client_failure == "stop":
                 raise UserError(f"{text} {self._way_out(answer)}", "client-refused")
             log(WARNING, text)
-        elif report.condition_number is None:
-            log(WARNING, "Client %s: its class priors have rank below K", report.id)
-        elif report.condition_number > ILL_CONDITIONED:
-            log(WARNING, "Client %s: condition number %.3g", report.id, report.condition_number)
+        elif report.condition_number is None or report.condition_number > ILL_CONDITIONED:
+            self._alike[report.id] = report.condition_number
 
     def _way_out(self, answer: Content) -> str:
         """Settings with which a run can go on that a client's refusal has ended."""
@@ -118,6 +121,7 @@ class SetAdmission(ClientPolicy):
         UserError
             If it is below K.
         """
+        self._log_alike()
         options = self.settings[AdmissionSettings]
         few = fewer_sets(options)
         if any(self.settings.sums_of_sets):
@@ -137,6 +141,19 @@ class SetAdmission(ClientPolicy):
             )
         if few:
             self.check_directions(identifiable_directions(priors))
+
+    def _log_alike(self) -> None:
+        """Say in one line for all clients where class priors of sets have no rank K, or hardly."""
+        below = [str(client) for client, condition in self._alike.items() if condition is None]
+        large = {str(client): c for client, c in self._alike.items() if c is not None}
+        self._alike = {}
+        if below:
+            some = ", ".join(below)
+            log(WARNING, "Class priors have rank below K at %s clients: %s", len(below), some)
+        if large:
+            some, most = ", ".join(large), max(large.values())
+            text = "Condition numbers of class priors are large, up to %.3g, at %s clients: %s"
+            log(WARNING, text, most, len(large), some)
 
     def check_directions(self, directions: int) -> None:
         """Refuse a run with few sets a client whose sets together leave a ratio open.

@@ -89,13 +89,14 @@ def mark_decades(axis: Axis) -> None:
 
 
 def scale_errors(axes: Axes, direction: Literal["x", "y"], errors: Sequence[float]) -> None:
-    """Let the axis of ``errors`` start at 0, or make it logarithmic if they differ widely."""
+    """Let the axis of ``errors`` start at 0, unless half of it would be empty; or make it
+    logarithmic if they differ widely."""
     axis = axes.xaxis if direction == "x" else axes.yaxis
     if errors and min(errors) > 0 and max(errors) > LOG_FROM * min(errors):
         axes.set(**{f"{direction}scale": "log"})
         mark_decades(axis)
         axis.set_label_text(f"{axis.get_label_text()}, log scale")
-    elif errors:
+    elif errors and 2 * min(errors) < max(errors):
         # Include 0 first, so that there is a margin above the largest error.
         axes.update_datalim([(0, 0)], updatex=direction == "x", updatey=direction == "y")
         axes.autoscale_view()

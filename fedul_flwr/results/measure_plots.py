@@ -48,6 +48,8 @@ _WORDS = {
     "unscaled": "before temperature scaling",
     "reweighed": "re-weighed for estimated class priors",
 }
+_FEW_POINTS = 10
+"""Fewer points than this in a bin say little about its accuracy."""
 _ALL_CLIENTS = 40
 """Largest number of clients whose numbers all fit below the axis."""
 
@@ -69,11 +71,11 @@ def measure_figures(
 def confusion_figure(
     matrix: Sequence[Sequence[int]], class_names: Sequence[str] | None, label: str
 ) -> Figure:
-    """The classes that points of each class were named, in percent of its points.
+    """The classes that were predicted for points of each class, in percent of its points.
 
     Parameters
     ----------
-    matrix : ``(K, K)`` numbers of points, or ``(K, K + 1)`` where some were not named.
+    matrix : ``(K, K)`` numbers of points, or ``(K, K + 1)`` where some have no prediction.
     class_names : K names; numbers if they are not known.
     """
     counts = np.asarray(matrix)
@@ -108,7 +110,9 @@ def confusion_figure(
         bar.set_label("percent of a class's points", fontsize=9)
         bar.outline.set_visible(False)
     _name_classes(axes, names, missing=columns > rows)
-    axes.set_xlabel("named" + ("" if totals.all() else " (a gray row: no points of that class)"))
+    axes.set_xlabel(
+        "predicted class" + ("" if totals.all() else " (a gray row: no points of that class)")
+    )
     axes.set_ylabel("true class")
     set_title(figure, "Confusion matrix (%)", label)
     return figure
@@ -131,6 +135,8 @@ def _name_classes(axes: Axes, names: list[str], *, missing: bool) -> None:
 def reliability_figure(measures: Mapping[str, Any]) -> Figure:
     """Accuracy over confidence in bins, and the share of points in each.
 
+    Bins of few points are hollow, and no line leads to them.
+
     Parameters
     ----------
     measures : measures by the name of their predictions.
@@ -145,7 +151,8 @@ def reliability_figure(measures: Mapping[str, Any]) -> Figure:
     shown = {key: measures[key] for key in _WORDS if measures.get(key, {}).get("reliability")}
     for index, (key, measured) in enumerate(shown.items()):
         bins = measured["reliability"]
-        filled = [i for i, points in enumerate(bins["points"]) if points]
+        many = [i for i, points in enumerate(bins["points"]) if points >= _FEW_POINTS]
+        few = [i for i, points in enumerate(bins["points"]) if 0 < points < _FEW_POINTS]
         look: dict[str, Any] = {
             "color": COLORS[index],
             "linestyle": DASHES[index],
@@ -153,26 +160,31 @@ def reliability_figure(measures: Mapping[str, Any]) -> Figure:
             "markersize": 5,
             "linewidth": 1.6,
         }
-        x, y = ([bins[name][i] for i in filled] for name in ("confidence", "accuracy"))
+        x, y = ([bins[name][i] for i in many] for name in ("confidence", "accuracy"))
         above.plot(x, y, clip_on=False, zorder=3, **look)
+        hollow = look | {"linestyle": "none", "markerfacecolor": "white", "alpha": 0.6}
+        x, y = ([bins[name][i] for i in few] for name in ("confidence", "accuracy"))
+        above.plot(x, y, clip_on=False, zorder=3, **hollow)
         label = f"{_WORDS[key]}: ECE {measured['ece']:.2f} %"
         entries.append(Line2D([], [], label=label, **look))
         points = 100 * np.asarray(bins["points"]) / sum(bins["points"])
         edges = np.linspace(0, 100, len(points) + 1)
         below.stairs(points, edges, color=COLORS[index], linestyle=DASHES[index], linewidth=1.4)
+    hollow = {"marker": "o", "markerfacecolor": "white", "color": GRAY, "linestyle": "none"}
+    entries.append(Line2D([], [], label=f"bin of fewer than {_FEW_POINTS} points", **hollow))
     above.set_xlim(0, 100)
     above.set_ylim(0, 100)
     above.set_ylabel("points that are right (%)")
     below.set_ylim(0, None)
     below.set_ylabel("points (%)")
-    below.set_xlabel("confidence: probability of the named class (%)")
+    below.set_xlabel("confidence: probability of the predicted class (%)")
     set_title(figure, "Reliability", f"test points, round {next(iter(shown.values()))['round']}")
     legend_below(figure, entries, width=80)
     return figure
 
 
 def client_accuracies(run: Run) -> dict[int, float]:
-    """Percent of points that the best round's model names rightly, by the client's number.
+    """Estimated accuracy (percent) of the best round's model, by the client's number.
 
     It is the mean of the classes' recalls on the test set, weighted by the client's class shares:
     the accuracy on points like the client's, if points of a class are alike at all clients.
@@ -195,25 +207,32 @@ def client_accuracies(run: Run) -> dict[int, float]:
     return accuracies
 
 
-def client_accuracy_figure(accuracies: Mapping[int, float], label: str) -> Figure:
-    """Accuracies (percent) of clients, the lowest first."""
+def client_accuracy_figure(
+    accuracies: Mapping[int, float], label: str, names: Mapping[int, str]
+) -> Figure:
+    """Estimated accuracies (percent) of clients, the lowest first; ``names`` of their owners."""
     clients = sorted(accuracies, key=lambda client: (accuracies[client], client))
     figure = new_figure(7.2, 3.4)
     axes = style(figure.add_subplot())
     values = [accuracies[client] for client in clients]
     axes.plot(range(len(clients)), values, "o", color=COLORS[0])
-    _label_clients(axes, clients)
+    _label_clients(axes, clients, names)
     axes.set_ylim(max(values[0] - 5, -1), min(values[-1] + 5, 101))
-    axes.set_ylabel("accuracy (%)")
-    set_title(figure, "Accuracy at each client", label)
+    axes.set_ylabel("estimated accuracy (%)\nrecalls on test points × class shares")
+    set_title(figure, "Estimated accuracy at each client", label)
     return figure
 
 
-def _label_clients(axes: Axes, clients: list[int]) -> None:
+def _label_clients(axes: Axes, clients: list[int], names: Mapping[int, str] | None = None) -> None:
     """Name the clients below the axis."""
     # Numbers of many clients would overlap.
     shown = len(clients) <= _ALL_CLIENTS
-    axes.set_xticks(range(len(clients)) if shown else [], map(str, clients) if shown else [])
+    labels = [one_line((names or {}).get(client) or str(client), _SHORT) for client in clients]
+    long = max(map(len, labels)) > 3 and len(labels) > 6
+    axes.set_xticks(range(len(clients)) if shown else [], labels if shown else [])
+    axes.tick_params(axis="x", rotation=90 if shown and long else 0)
+    for tick in axes.get_xticklabels():
+        tick.set_parse_math(False)
     if len(clients) > 20:
         axes.tick_params(axis="x", labelsize=7)
     axes.grid(visible=False, axis="x")

@@ -66,11 +66,11 @@ def time_traffic_figure(run: Run) -> Figure:
     waited = _by_round(run, "seconds_waiting")
     known = {step: fit.get(step, 0.0) + waited.get(step, 0.0) for step in seconds}
     rest = {step: max(value - known[step], 0.0) for step, value in seconds.items()}
-    rest_name = "rest (messages, aggregation)" if fit else "whole round"
+    rest_name = "rest of the round" if fit else "whole round"
     shown = [(fit, "local fitting", COLORS[0]), (rest, rest_name, COLORS[4])]
     if sum(waited.values()) > OF_NOTE * sum(seconds.values()):
         shown.append((waited, "waiting for the evaluation", COLORS[5]))
-    _stack(above, shown, columns=3)
+    _stack(above, shown, letters=_NARROW if split else _WIDE)
     above.set_ylabel("seconds per round")
     if split:
         _draw_parts(below, run, ways)
@@ -115,9 +115,9 @@ def _draw_parts(panels: Sequence[Axes], run: Run, ways: Mapping[str, _Parts]) ->
                 color,
             )
             for name, color in colors.items()
-            if name in parts
+            if sum(parts.get(name, {}).values())
         ]
-        _stack(axes, shown, columns=4 if len(shown) <= 4 else 3)
+        _stack(axes, shown, letters=_NARROW)
         ends = "server to clients" if way == "down" else "clients to server"
         axes.set_ylabel(f"{ends}\n{unit} per round")
         if len(dense) == 1:
@@ -147,10 +147,14 @@ def _divided(series: Mapping[int, float], scale: float) -> dict[int, float]:
     return {step: count / scale for step, count in series.items()}
 
 
+_WIDE, _NARROW = 100, 78
+"""Characters of a legend that fit above a panel, and above one with a second axis."""
+
+
 def _stack(
-    axes: Axes, parts: Sequence[tuple[dict[int, float], str, str]], columns: int = 2
+    axes: Axes, parts: Sequence[tuple[dict[int, float], str, str]], letters: int = _WIDE
 ) -> None:
-    """Stacked bars over rounds; parts without data are left out."""
+    """Stacked bars over rounds, with a legend above; parts without data are left out."""
     rounds = sorted({step for series, _, _ in parts for step in series})
     base = np.zeros(len(rounds))
     width = 0.8 if len(rounds) <= 60 else 1.0
@@ -171,13 +175,23 @@ def _stack(
         handles=entries,
         loc="lower left",
         bbox_to_anchor=(0.0, 1.0),
-        ncols=columns,
+        ncols=_columns([str(entry.get_label()) for entry in entries], letters),
         frameon=False,
         fontsize=9,
         borderaxespad=0.2,
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
+
+
+def _columns(labels: Sequence[str], letters: int) -> int:
+    """The most columns of a legend whose ``labels`` and colors fit into so many ``letters``."""
+    for columns in range(len(labels), 1, -1):
+        rows = -(-len(labels) // columns)
+        longest = (max(map(len, labels[at : at + rows])) for at in range(0, len(labels), rows))
+        if sum(most + 7 for most in longest) <= letters:
+            return columns
+    return 1
 
 
 _STAR: Mapping[str, Any] = {
@@ -226,7 +240,8 @@ def run_figures(run: Run) -> dict[str, Figure]:
     drawn |= measure_figures(run.measures or {}, names)
     if accuracies := client_accuracies(run):
         label = f"test points, round {(run.measures or {})['best']['round']}"
-        drawn["client_accuracy"] = client_accuracy_figure(accuracies, label)
+        owners = {one.id: one.name for one in run.federation.clients} if run.federation else {}
+        drawn["client_accuracy"] = client_accuracy_figure(accuracies, label, owners)
     return drawn | label_figures(run.labels or {}, names)
 
 

@@ -263,7 +263,8 @@ def _sizes_figure(run: Run, clients: Sequence[Client]) -> Figure:
 
 
 def _client_name(client: Client, gap: str = " ") -> str:
-    return f"client {client.id}" + (f"{gap}(dropped)" if client.status == "dropped" else "")
+    name = one_line(client.name, 20) or f"client {client.id}"
+    return name + (f"{gap}(dropped)" if client.status == "dropped" else "")
 
 
 def _class_names(run: Run, num_classes: int) -> list[str]:

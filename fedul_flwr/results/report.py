@@ -319,7 +319,7 @@ def _client(client: Client, accuracy: float | None) -> dict[str, str]:
         "points": _text(client.num_points),
         "sets": NONE if sizes is None else str(len(sizes)),
         "labels": NONE if client.labeled_counts is None else str(sum(client.labeled_counts)),
-        "accuracy (%)": _percent(accuracy),
+        "estimated accuracy (%)": _percent(accuracy),
         "priors": NONE if client.priors is None else "shared",
         "condition number": NONE if condition is None else f"{condition:.3g}",
         "status": client.status,
@@ -482,12 +482,13 @@ _CAPTIONS = {
     "there are.",
     "time_traffic": "Seconds of each round, and bytes of its messages from and to all clients "
     "together.",
-    "confusion": "Which classes the best round's model named the test points of each class, in "
+    "confusion": "Which classes the best round's model predicted for test points of each class, in "
     "percent of that class's points.",
-    "reliability": "Of the points whose named class has a probability in one of 15 bins, how many "
-    "are right. ECE is the mean distance from the diagonal over all points.",
-    "client_accuracy": "Accuracy of the best round's model at each client: recalls of the "
-    "classes on the test points, weighted by the client's class shares.",
+    "reliability": "Of the points whose predicted class has a probability in one of 15 bins, how "
+    "many are right. ECE is the mean distance from the diagonal over all points.",
+    "client_accuracy": "Estimate of the best round's accuracy at each client: recalls of the "
+    "classes on the test points, weighted by the client's class shares. No point of a client was "
+    "tested.",
     "label_confusion": "Which classes the points of each class were labeled, in percent of that "
     "class's points.",
     "label_accuracy": "Accuracy of labels by their source, over points and as mean over classes.",
@@ -558,7 +559,8 @@ def _page(runs: Sequence[Run]) -> str:
         summaries=[{"run": label} | row for label, row in zip(labels, rows, strict=True)]
         if several
         else rows,
-        trains=any(run.trains for run in runs),
+        begun=[_begun(run) for run in runs],
+        tested=any(run.series("test_error")[0] for run in runs),
         labels_points=not all(run.trains for run in runs),
         over_rounds=_pictures(_over_rounds(runs, figures)),
         settings=settings,
@@ -569,6 +571,18 @@ def _page(runs: Sequence[Run]) -> str:
             for run, drawn in zip(runs, figures, strict=True)
         ],
     )
+
+
+def _begun(run: Run) -> str:
+    """When a run began, and Flower's number of it, as far as they were recorded."""
+    environment = run.environment or {}
+    number, federation = (environment.get(key) for key in ("flower_run", "federation"))
+    parts = [
+        f"Started {environment['started']}" if environment.get("started") else "",
+        f"Flower's run {number}" if number else "",
+        f"federation {federation}" if federation else "",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def _render(template: str, **values: Any) -> str:

@@ -84,7 +84,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     strategy.columns.on_scaling = setup.scaling_writer(
         directory, data, SharedScaling(), settings.missing
     )
-    setup.describe(directory, settings, data, None, model)
+    setup.describe(directory, settings, data, None, model, grid)
     strategy.label(grid, weights)
     setup.write_federation(directory, strategy, data)
     names = data.shape.class_names

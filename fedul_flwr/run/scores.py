@@ -233,7 +233,7 @@ CHANCE = 0.001
 """They must also be farther than samples of as many points are in this fraction of cases."""
 _SAMPLES = 10_000
 ONE_CLASS, OTHERS = 0.95, 0.1
-"""A model names one class alone if it names it for this fraction of points or more, and at most
+"""A model predicts one class alone if it does for this fraction of points or more, and at most
 this fraction of the points of other classes rightly."""
 
 
@@ -361,21 +361,22 @@ def shares_warning(
 def one_class_warning(
     matrix: Ints, class_names: Sequence[str], model: str, points: str
 ) -> str | None:
-    """A warning if a model names one class for nearly all points, and others hardly ever rightly.
+    """A warning if a model predicts one class for nearly all points, and others hardly rightly.
 
     Parameters
     ----------
     matrix : ``(K, K)`` or ``(K, K + 1)``, from :func:`fedul_flwr.run.measures.confusion`.
     model, points : what they are called in the sentence.
     """
-    named = matrix.sum(axis=0)[: len(matrix)]
-    k = int(named.argmax())
+    predicted = matrix.sum(axis=0)[: len(matrix)]
+    k = int(predicted.argmax())
     others = matrix.sum() - matrix[k].sum()
     right = matrix.diagonal().sum() - matrix[k, k]
-    if not others or named[k] < ONE_CLASS * matrix.sum() or right > OTHERS * others:
+    if not others or predicted[k] < ONE_CLASS * matrix.sum() or right > OTHERS * others:
         return None
     return (
-        f"{model} names class {class_names[k]!r} for {named[k] / matrix.sum():.0%} of the {points} "
-        f"({matrix[k].sum() / matrix.sum():.0%} are of it), and {right / others:.0%} of the points "
-        "of other classes rightly: look at balanced accuracy and recalls, not at the error alone."
+        f"{model} predicts class {class_names[k]!r} for {predicted[k] / matrix.sum():.0%} of the "
+        f"{points} ({matrix[k].sum() / matrix.sum():.0%} are of it), and {right / others:.0%} of "
+        "the points of other classes rightly: look at balanced accuracy and recalls, not at the "
+        "error alone."
     )

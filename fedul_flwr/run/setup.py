@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from logging import INFO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +34,7 @@ from fedul_flwr.data.tables import Missing
 from fedul_flwr.data.types import Content, Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.disclosure import disclosures, settings_digest
+from fedul_flwr.federated.grid import PackingGrid
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.device import choose_device, choose_dtype
@@ -252,6 +255,7 @@ def describe(
     data: ServerData,
     prior: Floats | None,
     model: nn.Module | None,
+    grid: Grid,
 ) -> None:
     """Write ``config.json`` and ``environment.json``, and of a run among owners
     ``disclosures.json``; ``prior`` ``(K,)``: test class priors."""
@@ -285,7 +289,11 @@ def describe(
     )
     remember_run(directory.path, flat)
     arithmetic = None if model is None else _arithmetic(settings, model)
-    directory.write_json(store.ENVIRONMENT, describe_environment() | {"arithmetic": arithmetic})
+    about: dict[str, Any] = {"arithmetic": arithmetic}
+    about["started"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    if isinstance(grid, PackingGrid):
+        about |= {"flower_run": grid.run.run_id, "federation": grid.run.federation_id}
+    directory.write_json(store.ENVIRONMENT, describe_environment() | about)
 
 
 def scaling_writer(

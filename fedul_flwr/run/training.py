@@ -244,7 +244,7 @@ def train(
     def trained_for() -> Floats | None:
         return start.prior if strategy.test_prior is None else strategy.test_prior
 
-    setup.describe(directory, settings, data, trained_for(), model)
+    setup.describe(directory, settings, data, trained_for(), model, grid)
     try:
         if done < settings.num_rounds:  # else it was interrupted during the last evaluation
             strategy.start(
