@@ -13,6 +13,7 @@ from matplotlib.ticker import NullLocator
 
 from fedul_flwr.results.figure_style import (
     COLORS,
+    GRAY,
     INK,
     MARKERS,
     legend_below,
@@ -38,12 +39,14 @@ class Growth:
     title : what is shown.
     size : what the horizontal axis counts.
     costs : curves of ``(size, cost)`` by name, for every cost, which names a vertical axis.
+    level : a cost that a line marks in every panel, with its name; None for none.
     """
 
     name: str
     title: str
     size: str
     costs: Mapping[str, Curves]
+    level: tuple[float, str] | None = None
 
     def draw(self, directory: Path) -> Path:
         """A panel for each cost, both axes logarithmic."""
@@ -62,10 +65,14 @@ class Growth:
             else:  # they would cover each other
                 mark_decades(axes.xaxis)
             mark_decades(axes.yaxis)
+            if self.level is not None:
+                axes.axhline(self.level[0], color=GRAY, linestyle="--", linewidth=1.2)
         handles = [
             Line2D([], [], color=COLORS[look], marker=MARKERS[look % 4], label=name)
             for look, name in enumerate(names)
         ]
+        if self.level is not None:
+            handles.append(Line2D([], [], color=GRAY, linestyle="--", label=self.level[1]))
         if len(handles) > 1:
             legend_below(figure, handles, width=45 * len(self.costs))
         return _titled(figure, self.title, directory / f"{self.name}.png")

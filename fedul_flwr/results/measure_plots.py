@@ -170,8 +170,10 @@ def reliability_figure(measures: Mapping[str, Any]) -> Figure:
         points = 100 * np.asarray(bins["points"]) / sum(bins["points"])
         edges = np.linspace(0, 100, len(points) + 1)
         below.stairs(points, edges, color=COLORS[index], linestyle=DASHES[index], linewidth=1.4)
-    hollow = {"marker": "o", "markerfacecolor": "white", "color": GRAY, "linestyle": "none"}
-    entries.append(Line2D([], [], label=f"bin of fewer than {_FEW_POINTS} points", **hollow))
+    counts = {n for measured in shown.values() for n in measured["reliability"]["points"] if n}
+    if min(counts, default=_FEW_POINTS) < _FEW_POINTS:
+        hollow = {"marker": "o", "markerfacecolor": "white", "color": GRAY, "linestyle": "none"}
+        entries.append(Line2D([], [], label=f"bin of fewer than {_FEW_POINTS} points", **hollow))
     above.set_xlim(0, 100)
     above.set_ylim(0, 100)
     above.set_ylabel("points that are right (%)")

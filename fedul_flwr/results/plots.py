@@ -64,8 +64,8 @@ def time_traffic_figure(run: Run) -> Figure:
     above, *below = (style(axes) for axes in figure.subplots(3 if split else 2, 1, sharex=True))
     seconds, fit = _by_round(run, "seconds"), _by_round(run, "seconds_fit")
     waited = _by_round(run, "seconds_waiting")
-    known = {step: fit.get(step, 0.0) + waited.get(step, 0.0) for step in seconds}
-    rest = {step: max(value - known[step], 0.0) for step, value in seconds.items()}
+    busy = {step: fit.get(step, 0.0) + waited.get(step, 0.0) for step in seconds}
+    rest = {step: max(value - busy[step], 0.0) for step, value in seconds.items()}
     rest_name = "rest of the round" if fit else "whole round"
     shown = [(fit, "local fitting", COLORS[0]), (rest, rest_name, COLORS[4])]
     if sum(waited.values()) > OF_NOTE * sum(seconds.values()):

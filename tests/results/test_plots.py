@@ -1,3 +1,4 @@
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,23 @@ def test_time_and_traffic_are_stacked(run: Run) -> None:
     assert below.get_ylabel() == "MB per round"
 
 
+def test_a_legend_has_as_many_columns_as_fit(tmp_path: Path) -> None:
+    directory = write_run(tmp_path / "run", rounds=2)
+    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    names = ("model", "phases", "a rather long name", "other", "none")
+    for line in lines:
+        line |= {f"bytes_down_{name}": 5_000_000 * (name != "none") for name in names}
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    figure = time_traffic_figure(read_run(directory))
+    figure.canvas.draw()
+    legends = [axes.get_legend() for axes in figure.axes]
+    for legend in filter(None, legends):
+        assert legend.get_window_extent().x1 <= figure.bbox.x1
+    words = [text.get_text() for legend in filter(None, legends) for text in legend.get_texts()]
+    assert any(word.startswith("phases (15 MB") for word in words)
+    assert not any(word.startswith("none") for word in words)  # zero bytes
+
+
 def test_draw_plots_writes_pictures_and_does_not_touch_pyplot(run: Run, tmp_path: Path) -> None:
     import matplotlib._pylab_helpers as helpers
 
@@ -168,7 +186,7 @@ def test_given_a_confusion_then_a_clients_accuracy_has_class_shares(tmp_path: Pa
     (axes,) = run_figures(run)["client_accuracy"].axes
     assert _lines(axes).popitem()[1] == ([0, 1], [60.0, 80.0])
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "0"]
-    shown = {row["client"]: row.get("accuracy (%)") for row in tables_of(run)["clients"]}
+    shown = {row["client"]: row.get("estimated accuracy (%)") for row in tables_of(run)["clients"]}
     assert shown == {"0": "80.00", "1": "60.00", "2": "–"}
 
 
@@ -235,9 +253,19 @@ def test_given_predictions_before_and_after_scaling_then_both_are_there_with_the
         "accuracy = confidence",
         f"best round: ECE {found['best']['ece']:.2f} %",
         f"before temperature scaling: ECE {found['unscaled']['ece']:.2f} %",
+        "bin of fewer than 10 points",
     ]
-    # A point for each bin with points, at its mean confidence and its accuracy.
+    # A point for each bin with points, at its mean confidence and its accuracy; no line leads to
+    # bins of few.
     bins = found["best"]["reliability"]
-    x, y = figure.axes[0].get_lines()[1].get_data()
-    assert list(x) == [value for value in bins["confidence"] if value is not None]
-    assert list(y) == [value for value in bins["accuracy"] if value is not None]
+    places = zip(bins["points"], bins["confidence"], bins["accuracy"], strict=True)
+    filled = [place for place in places if place[0]]
+    line, hollow = figure.axes[0].get_lines()[1:3]
+    assert line.get_linestyle() == "-"
+    assert hollow.get_linestyle() == "None"
+    for dots, shown in (
+        (line, [(x, y) for n, x, y in filled if n >= 10]),
+        (hollow, [(x, y) for n, x, y in filled if n < 10]),
+    ):
+        assert shown
+        assert list(zip(*dots.get_data(), strict=True)) == shown

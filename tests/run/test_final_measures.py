@@ -263,7 +263,7 @@ def test_given_a_model_that_names_one_class_then_the_end_of_the_run_says_so(
         wrap_grid=lambda grid: MeddlingGrid(grid, always_nv),
     )
     (warning,) = summary(directory)["warnings"]
-    assert warning.startswith("The model of round 1 names class '5' for 100% of the test points")
+    assert warning.startswith("The model of round 1 predicts class '5' for 100% of the test points")
     assert summary(directory)["test_error"] == pytest.approx(33, abs=1)
     assert summary(directory)["balanced_accuracy"] == pytest.approx(100 / 7)
     capsys.readouterr()
