@@ -68,8 +68,8 @@ def test_given_one_class_named_for_all_points_then_there_is_a_warning() -> None:
     found = one_class_warning(matrix, LESIONS, "The model of round 3", "test points")
     assert found is not None
     assert found.startswith(
-        "The model of round 3 predicts class 'nv' for 99% of the test points (67% are of it), and 3% "
-        "of the points of other classes rightly:"
+        "The model of round 3 predicts class 'nv' for 99% of the test points (67% are of it), and "
+        "3% of the points of other classes rightly:"
     )
 
 
