@@ -248,8 +248,8 @@ class UnlabeledSetData(ClientData):
         """The result of the check; priors only with ``fedul.share-priors``."""
         check = self.set_check
         # Of simulated sets the server says the same.
-        own = (check.reason, *check.warnings) if self.folder is not None else ()
-        for line in filter(None, (*self.sets.notes, *own)):
+        about = (check.reason, *check.warnings) if self.folder is not None else ()
+        for line in filter(None, (*self.sets.notes, *about)):
             print(f"Client {self.node.partition_id}: {line}")
         values: dict[str, Value] = {
             "reason": check.public_reason,

@@ -419,8 +419,8 @@ def finish_measures(
     if outcome.measures:
         recorder.directory.write_json(MEASURES, outcome.measures, indent=None)
     built_in = recorder.settings.method in METHODS
-    found = training_warnings(recorder.lines, built_in=built_in)
-    warnings = [*found.values(), shares.warning(trained)]
+    of_training = training_warnings(recorder.lines, built_in=built_in)
+    warnings = [*of_training.values(), shares.warning(trained)]
     if BEST in outcome.measures:
         best = outcome.measures[BEST]
         model, matrix = f"The model of round {best['round']}", np.asarray(best["confusion"])
