@@ -253,7 +253,8 @@ def _numbers_of_texts(cells: Cells, texts: Any) -> Any:
     if len(odd):
         rule = ', or give the column a "below" in the columns file' if _rule(odd) else ""
         raise UserError(
-            f"{cells.here} holds {_first(odd)!r}{_among(odd, cells)}, where a number is needed: "
+            f"{cells.here} holds {_first(odd)!r}{_among(odd, cells)}, where a number is needed, "
+            f"{'the first ' * (len(odd) > 1)}in row {pc.index(texts, odd[0]).as_py() + 1}: "
             f"write it with a decimal point, or leave the cell empty{rule}.",
             "cell-not-a-number",
         )
@@ -320,12 +321,14 @@ def codes(cells: Cells, column: Column) -> Ints:
         numbers.setdefault(canonical(value), number)
     numbers |= {value: number for number, value in enumerate(values)} | {None: -1}
     texts = _texts(cells)
-    for text in set(texts.tolist()) - numbers.keys():
+    rows = {text: row for row, text in reversed([*enumerate(texts.tolist(), 1)])}
+    for text in sorted(rows.keys() - numbers.keys(), key=rows.__getitem__):
         same = numbers.get(canonical(text))
         if same is None and not column.other:
             raise UserError(
                 f"{cells.here} holds {text[:50]!r}, which is none of its categories "
-                f"({', '.join(values[:20])}{', …' if len(values) > 20 else ''}): correct it, or "
+                f"({', '.join(values[:20])}{', …' if len(values) > 20 else ''}), in row "
+                f"{rows[text]}: correct it, or "
                 'train with a columns file that has it, or "other": true for all that are none.',
                 "category-unknown",
             )

@@ -418,10 +418,10 @@ def _refuse_cells(bad: Bools, block: Sequence[Column], table: Table, what: str) 
         if what == "missing"
         else "all values must be finite"
     )
-    values = "value" if count == 1 else "values"
-    verb = "is" if count == 1 else "are"
+    values = "value that is" if count == 1 else "values that are"
+    first = f"{'' if count == 1 else 'the first '}in row {int(bad[:, index].argmax()) + 1}"
     raise UserError(
-        f"Column {block[index].name!r} of {table.where} has {count} {values} that {verb} {what}: "
+        f"Column {block[index].name!r} of {table.where} has {count} {values} {what}, {first}: "
         f"{hint}.",
         "cell-not-a-number",
     )

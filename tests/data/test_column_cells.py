@@ -51,6 +51,15 @@ def test_given_any_type_of_numbers_then_they_are_numbers(values: Any, wanted: li
     np.testing.assert_array_equal(numbers(column), wanted)
 
 
+def test_refusals_say_the_row_of_the_first_such_cell() -> None:
+    # Rows count from 1; a missing cell is a row, too.
+    assert "in row 3:" in said(numbers, cells([None, "1", "x", "2"]))
+    assert "the first in row 2:" in said(numbers, cells(["1", "y", "x"]))
+    assert "in row 2:" in said(codes, cells(["a", "c", "b", "c"]), Column("c", ("a", "b")))
+    table = Table("t", cells={"c": pa.chunked_array([["1", None, "2", None]])})
+    assert "the first in row 2:" in said(encode, [table], Columns((Column("c"),)))
+
+
 @pytest.mark.parametrize(
     ("values", "categories"),
     [
