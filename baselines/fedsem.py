@@ -75,8 +75,9 @@ class FedSemClient(MethodClient[PartlyLabeledData]):
         if name != LABEL:
             return super().on_phase(name, content)
         by = Asked({ARRAYS: content.arrays}, {}).model
-        load_arrays(self.model, content.arrays)
         after = number(content, "after-round")
+        self.check_model(content.arrays, after + 1)
+        load_arrays(self.model, content.arrays)
         views = labeling_views(self.settings, self.node.partition_id, after)
         labels = label_by_network(self.model, self.data, views)
         stored = {"labels": labels.labels, "confidence": labels.confidence}

@@ -14,6 +14,7 @@ from fedul_flwr.data.types import Arrays, Content
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.disclosure import PSEUDO_LABELED, TRAIN, Sent, only_when
+from fedul_flwr.federated.ledger import spender
 from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, FORGETFUL, SETUP
 from fedul_flwr.propagation import phases
 from fedul_flwr.propagation.client import (
@@ -154,6 +155,7 @@ class XCLPClient(MethodClient[PartlyLabeledData]):
         from fedul_flwr.learning.local import extract_features, load_arrays
         from fedul_flwr.learning.plan import local_plan
 
+        self.check_model(weights, number)
         load_arrays(self.model, weights)
         inputs, plan = self.data.examples.inputs, local_plan(self.settings)
         views = labeling_views(self.settings, self.node.partition_id, number)
@@ -171,6 +173,7 @@ def propagation_client(
         number,
         resumed=bool(settings.resume),
         forgetful=FORGETFUL in client.state.values(SETUP),
+        spend=spender(client.node),
     )
     return PropagationClient(
         settings[XCLPSettings],

@@ -80,6 +80,7 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
         }
         message.content = RecordDict()  # frees a second copy of the model
         shares = received.pop(SHARES, {})
+        client.check_model(arrays, int(config["server-round"]))
         started = time.time()  # after the slow import of torch
         if client.settings.sums_updates:
             asked = Asked({ARRAYS: dict(arrays), **received}, config, client.alone)
@@ -115,6 +116,7 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
         client = build(context)
         client.require_no_sum("a loss")
         arrays, config = _unpack(message, client)
+        client.check_model(arrays, int(config["server-round"]) + 1)
         loss, num_examples, metrics = client.evaluate(list(arrays.values()), config)
         record = MetricRecord({"num-examples": num_examples, "loss": loss, **_numbers(metrics)})
         return Message(RecordDict({METRICS: record}), reply_to=message)

@@ -154,13 +154,19 @@ def columns(
 
 @deploy.command(**with_examples("fedul-flwr deploy status consortium"))
 def status(directory: Consortium) -> None:
-    """List owners with the states of their nodes; the last run, and the certificates' ends."""
+    """List owners with the states of their nodes; the last run, and the certificates' ends.
+
+    In an owner's folder: what the owner has spent of its privacy.
+    """
     from rich.table import Table
 
-    from fedul_flwr.deploy.status import OwnerState, state_of_server
+    from fedul_flwr.deploy.status import OwnerState, spent, state_of_server
     from fedul_flwr.deploy.status import status as states
     from fedul_flwr.results.printed_summary import print_wide
 
+    if (lines := spent(user_path(directory))) is not None:
+        _echo(lines)
+        return
     table = Table(box=None, padding=(0, 2))
     for name in OwnerState._fields:
         table.add_column(name)

@@ -8,9 +8,15 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from fedul_flwr.config.base import Settings
-from fedul_flwr.config.method_settings import AdmissionSettings, XCLPSettings
+from fedul_flwr.config.method_settings import (
+    AdmissionSettings,
+    LabelSourceSettings,
+    ServerTrainingSettings,
+    XCLPPredictSettings,
+    XCLPSettings,
+)
 from fedul_flwr.config.methods import METHODS, find_method
-from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.privacy import PLAIN_MEANS, DPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.trusted_modules import BUILT_IN, named_modules
 from fedul_flwr.errors import OwnDataError, UserError
@@ -55,6 +61,21 @@ class OwnerLimits(Settings):
     allow_regrouping: bool = False
     """Whether what was summed in secret before, a model's updates or the columns, may be summed
     again over other clients: both sums together tell the part of those who are in one alone."""
+    check_models: bool = False
+    """Whether training must begin with the weights that the client computes from the run's seed,
+    and no later model may be further away than clipped updates can have moved it: needs
+    `max-update-norm` or `dp.clipping`, `base = "fedavg"` or `"fedprox"`, and no training at the
+    server."""
+    approved_starts: str = ""
+    """With `check-models`: SHA-256 of other first weights that are allowed (`start-from`), with
+    commas in between. The refusal of such a run names it."""
+    fixed_features: bool = False
+    """Whether XCLP may compare points by features that no training changes alone: `xclp-predict`
+    with `features = "pixels"`."""
+    max_epsilon: NotNegative = 0.0
+    """If set, the most that all runs with these data may spend of their privacy together, by the
+    owner's own ledger: ε at δ = 1e-5, once for noise on updates, once for `codes-epsilon`. Runs
+    without noise of the client's own are refused."""
     max_codes_epsilon: NotNegative = 0.0
     """If set, XCLP needs a `codes-epsilon` from above 0 to this."""
     max_labels_epsilon: NotNegative = 0.0
@@ -109,6 +130,7 @@ class OwnerLimits(Settings):
             (tells, "test-prior = 'sets'", "allow-class-shares"),
             (shows_updates, "secure-sum = 'off'", "require-secure-sum"),
             *self._privacy_rules(settings),
+            *self._model_rules(settings),
         ]
         for section in settings.sections.values():
             if isinstance(section, XCLPSettings):
@@ -119,7 +141,7 @@ class OwnerLimits(Settings):
                         "setting-for-simulations",
                         setting="xclp.secure",
                     )
-                rules += self._propagation_rules(section)
+                rules += self._propagation_rules(settings, section)
             if isinstance(section, AdmissionSettings):
                 shares = section.share_priors and not self.allow_priors
                 rules.append((shares, "fedul.share-priors = true", "allow-priors"))
@@ -139,11 +161,35 @@ class OwnerLimits(Settings):
     def _allowed_methods(self) -> list[str]:
         return [name.strip() for name in self.allow_methods.split(",") if name.strip()]
 
-    def _propagation_rules(self, xclp: XCLPSettings) -> list[Rule]:
+    def _model_rules(self, settings: RunConfig) -> list[Rule]:
+        """With ``check-models`` a run in which the client cannot tell what a model may be."""
+        checks = self.check_models and find_method(settings.method).trains
+        privacy, side = settings[DPSettings], settings.find(LabelSourceSettings)
+        clips = settings.max_update_norm > 0 or privacy.clipping != "none"
+        at_server = side is None or side.labels_at == "server"
+        learns = settings.find(ServerTrainingSettings) is not None and at_server
+        start = settings.start_from and not self.approved_starts
+        rules = [
+            (settings.base not in PLAIN_MEANS, f"base = {settings.base!r}"),
+            (not clips, "max-update-norm = 0 without dp.clipping"),
+            (learns, "training at the server"),
+            (bool(start), f"start-from = {settings.start_from!r}"),
+        ]
+        return [(checks and is_broken, has, "check-models") for is_broken, has in rules]
+
+    def _propagation_rules(self, settings: RunConfig, xclp: XCLPSettings) -> list[Rule]:
         public = xclp.secure == "plaintext"
         same_seed = xclp.codes_seed == "run"
         labeled = xclp.min_labeled_clients
+        predicts = settings.find(XCLPPredictSettings)
+        trained = predicts is None or predicts.features == "model"
         rules = [
+            (self.fixed_features and trained, "features of a trained model", "fixed-features"),
+            (
+                self.max_epsilon > 0 and not xclp.codes_epsilon,
+                "xclp.codes-epsilon = 0",
+                "max-epsilon",
+            ),
             (public and not self.allow_plaintext, "xclp.secure = 'plaintext'", "allow-plaintext"),
             (
                 same_seed and not self.allow_known_seed,
@@ -171,7 +217,14 @@ class OwnerLimits(Settings):
         limits_norm = self.max_clipping_norm > 0 and find_method(settings.method).trains
         limits_noise = self.min_noise_multiplier > 0 and find_method(settings.method).trains
         none = f"dp.clipping = {clips!r}"
+        adds_noise = clips == "client" and settings.sums_updates
+        counted = self.max_epsilon > 0 and find_method(settings.method).trains
         return [
+            (
+                counted and not adds_noise,
+                f"{none} and secure-sum = {settings.secure_sum!r}",
+                "max-epsilon",
+            ),
             (limits_norm and clips != "client", none, "max-clipping-norm"),
             (
                 limits_norm and privacy.norm > self.max_clipping_norm,

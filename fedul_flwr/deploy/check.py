@@ -28,6 +28,7 @@ from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.disclosure import EVALUATE, TRAIN, Sent, disclosures, refuse_unwritable
 from fedul_flwr.federated.flower_internals import parse_config_args
+from fedul_flwr.federated.ledger import Ledger, ledger_file
 from fedul_flwr.federated.messages import CONFIG, DESCRIBE, SETUP, payload_bytes, to_record
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.plan import local_plan
@@ -94,6 +95,10 @@ def check_owner(
     if node.log:
         refuse_unwritable(Path(node.log))
         yield f"Log of what leaves this machine: {node.log}"
+    ledger = ledger_file(node)
+    assert ledger is not None  # a node without data was refused
+    yield f"Ledger of what was answered and spent: {ledger}"
+    yield from (f"  {line}" for line in (Ledger(ledger).spent() if ledger.exists() else ()))
     local_plan(settings)  # checks that the chosen device exists
     yield "Would leave this machine:"
     sure = disclosures(settings)

@@ -18,6 +18,7 @@ from fedul_flwr.deploy.init import OWNERS
 from fedul_flwr.engine.flower_run import FlowerProgram
 from fedul_flwr.engine.superlink import without_proxy
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.ledger import Ledger
 from fedul_flwr.federated.nodes import read_owners
 
 NODE = ".node"
@@ -27,6 +28,8 @@ LAST_RUN = "state/run.json"
 """File in the server's folder about the last run."""
 OWN_CONNECTION = "here"
 """Name of the SuperLink's connection that :func:`connected` makes."""
+NODE_ENV = "node.env"
+"""An owner's settings, in its folder of ``deploy init``."""
 UNREGISTERED = "unregistered"
 """State of a node whose key the SuperLink refuses for good."""
 NONE = "–"
@@ -62,6 +65,15 @@ def status(directory: Path) -> list[OwnerState]:
     with connected(server) as flower:
         nodes = flower.ask("supernode", "list", OWN_CONNECTION)["nodes"]
     return rows(read_owners(server / OWNERS), nodes_of, nodes)
+
+
+def spent(directory: Path) -> list[str] | None:
+    """What an owner has spent of its privacy, by the ledgers in its folder; ``None`` if the folder
+    of ``deploy init`` is none of an owner."""
+    if not (directory / NODE_ENV).is_file():
+        return None
+    lines = [line for file in sorted(directory.rglob("*.ledger")) for line in Ledger(file).spent()]
+    return lines or ["Nothing was sent with noise yet, and no distances."]
 
 
 def state_of_server(directory: Path) -> list[str]:

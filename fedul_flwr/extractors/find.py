@@ -44,7 +44,12 @@ class Extractor:
 
 
 def find_extractor(
-    name: str, device: str, precision: str, open_run: OpenRun | None = None
+    name: str,
+    device: str,
+    precision: str,
+    open_run: OpenRun | None = None,
+    *,
+    download: bool = True,
 ) -> Extractor:
     """Build the extractor ``name``.
 
@@ -55,6 +60,7 @@ def find_extractor(
         points ``(b, …)`` as they are stored, or texts ``(b,)``, and returns ``(b, d)`` numbers.
     device, precision : settings of that name, for networks.
     open_run : opens ``run:DIRECTORY``; a data owner has none, for the directory is the server's.
+    download : whether a network of the Hugging Face hub may be downloaded.
 
     Raises
     ------
@@ -65,7 +71,7 @@ def find_extractor(
         return _custom_extractor(name)
     plain, side = split_side(name)
     chosen = choose_device(device)
-    source = NetworkSource.named(plain, shown(name), open_run)
+    source = NetworkSource.named(plain, shown(name), open_run, download=download)
     facts = source.facts()
     side = side or facts.side
     dtype = str(dtype_of_size(precision, facts.num_weights, chosen))

@@ -75,13 +75,15 @@ class NetworkSource:
     load: Callable[[], LoadedNetwork]
 
     @classmethod
-    def named(cls, name: str, shown: str, open_run: OpenRun | None) -> NetworkSource:
+    def named(
+        cls, name: str, shown: str, open_run: OpenRun | None, *, download: bool = True
+    ) -> NetworkSource:
         """The source of network ``name``, whose setting messages show as ``shown``."""
         if name.startswith(HUB):
             encoder = name.removeprefix(HUB)
             folder = Path(encoder)  # or a name on the hub
             files = _existing(sorted(folder.iterdir())) if folder.is_dir() else []
-            return cls(name, files, lambda: image_encoder(encoder))
+            return cls(name, files, lambda: image_encoder(encoder, download=download))
         if name.startswith(TORCHVISION):
             model = name.removeprefix(TORCHVISION)
             files = torchvision_files(model)
@@ -307,8 +309,10 @@ def _existing(files: list[Path]) -> list[Path]:
     return [file for file in files if file.is_file()]
 
 
-def image_encoder(name: str) -> LoadedNetwork:
+def image_encoder(name: str, *, download: bool = True) -> LoadedNetwork:
     """Image encoder ``name`` of the Hugging Face hub, downloaded on first use, or in a folder.
+
+    Without ``download`` nothing is asked of the network.
 
     Raises
     ------
@@ -324,13 +328,20 @@ def image_encoder(name: str) -> LoadedNetwork:
             "package-missing",
         ) from error
     try:
-        net = AutoModel.from_pretrained(name)
-        about = AutoImageProcessor.from_pretrained(name).to_dict()  # type: ignore[no-untyped-call]
+        net = AutoModel.from_pretrained(name, local_files_only=not download)
+        processor = AutoImageProcessor.from_pretrained(name, local_files_only=not download)  # type: ignore[no-untyped-call]
+        about = processor.to_dict()
         mean, deviation = (torch.tensor(about[key]) for key in ("image_mean", "image_std"))
         side = int(getattr(net.config, "image_size", 0) or about["size"]["height"])
         return _Encoder(net, mean, deviation, side), side
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        if not download and not Path(name).is_dir():
+            raise UserError(
+                f"{what}: the encoder is not on this machine, and a model is used without looking "
+                f"for files elsewhere: if you trust {name}, download it by 'hf download {name}'.",
+                "file-missing",
+            ) from error
         raise UserError(
             f"{what}: it cannot be used as an image encoder ({why}).", "model-unfit"
         ) from error

@@ -170,6 +170,7 @@ class MethodClient(NumPyClient, Generic[D]):
         if of is Summed.HELDOUT and self.settings.sums_heldout_losses:
             model = [content.arrays[name] for name in self.names_of(content.arrays)]
             config = cast(dict[str, FlowerScalar], dict(content.values))
+            self.check_model(content.arrays, int(config["server-round"]) + 1)
             loss, count, _ = self.evaluate(model, config)
             return in_steps([float(count > 0), loss])
         raise UserError(
@@ -196,6 +197,15 @@ class MethodClient(NumPyClient, Generic[D]):
         errors as of :meth:`require_no_sum`."""
         if name not in {*PHASES_OF_ALL, *SUM_PHASES, *self.extra_phases}:
             self.require_no_sum(f"phase {name!r}")
+
+    def check_model(self, arrays: Arrays, round_number: int) -> None:
+        """Refuse a model from which round ``round_number`` cannot begin, if the owner checks it;
+        see :func:`fedul_flwr.federated.model_check.refuse_foreign_model`."""
+        if self.node.check_models:
+            from fedul_flwr.federated.model_check import refuse_foreign_model
+
+            shape = self.data.model_shape, self.data.num_classes
+            refuse_foreign_model(self.settings, self.node, self.state, shape, arrays, round_number)
 
     def describe(self) -> Iterator[str]:
         """Lines about the data for their owner; they may contain paths, names and labels."""

@@ -8,14 +8,19 @@ makes each entry whole or absent, also if two processes answer at once.
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.data.safe_files import require_regular_file
-from fedul_flwr.errors import OwnDataError
+from fedul_flwr.errors import OwnDataError, UserError
+from fedul_flwr.propagation.privacy import gaussian_epsilon
+
+DELTA = 1e-5
+"""δ of all epsilons here."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS answered (run TEXT PRIMARY KEY, number INTEGER NOT NULL);
@@ -32,6 +37,18 @@ def ledger_file(node: NodeConfig) -> Path | None:
         return Path(node.log).expanduser().resolve().with_suffix(".ledger")
     folder = Path(node.data).expanduser().resolve()
     return folder.with_name(f"{folder.name}.ledger")
+
+
+def spender(node: NodeConfig) -> Callable[[str, float], None]:
+    """Notes releases of a client's data, see :meth:`Ledger.spend`; not those of a simulation."""
+    file = ledger_file(node)
+    if file is None:
+        return lambda *_: None
+    return lambda what, mu_squared: Ledger(file).spend(what, mu_squared, node.max_epsilon)
+
+
+def _epsilon(mu_squared: float) -> float:
+    return gaussian_epsilon(math.sqrt(mu_squared), DELTA) if mu_squared < math.inf else math.inf
 
 
 class Ledger:
@@ -73,14 +90,53 @@ class Ledger:
             row = (question, json.dumps(sorted(clients)))
             entries.execute("INSERT OR REPLACE INTO lists VALUES (?, ?)", row)
 
+    def spend(self, what: str, mu_squared: float, max_epsilon: float) -> None:
+        """Note a release with noise, before it is sent.
+
+        Parameters
+        ----------
+        what : what the noise is on; each has an account of its own.
+        mu_squared : μ² of the Gaussian release, infinite without noise.
+        max_epsilon : the owner's limit, 0 for none.
+
+        Raises
+        ------
+        UserError
+            If all releases together would exceed the limit.
+        """
+        with self._open() as entries:
+            entries.execute("INSERT OR IGNORE INTO spent VALUES (?, 0, 0.0)", (what,))
+            change = "UPDATE spent SET releases = releases + 1, mu_squared = mu_squared + ?"
+            entries.execute(f"{change} WHERE what = ?", (mu_squared, what))
+            [(after,)] = entries.execute("SELECT mu_squared FROM spent WHERE what = ?", (what,))
+            if max_epsilon and _epsilon(after) > max_epsilon:
+                raise UserError(
+                    f"The node's owner allows max-epsilon = {max_epsilon:g}, which this release of "
+                    f"{what} would exceed, with all runs before.",
+                    "privacy-budget",
+                    limit="max-epsilon",
+                )
+
+    def spent(self) -> list[str]:
+        """A sentence for each account."""
+        with self._open() as entries:
+            rows = [*entries.execute("SELECT what, releases, mu_squared FROM spent ORDER BY what")]
+        return [
+            f"Spent on {what}: {releases} release(s), epsilon = {_epsilon(mu_squared):.4g} at "
+            f"delta = {DELTA:g}."
+            for what, releases, mu_squared in rows
+        ]
+
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
             require_regular_file(self.file)
             self.file.touch(mode=0o600)
-            with closing(sqlite3.connect(self.file, timeout=60)) as entries, entries:
+            with closing(sqlite3.connect(self.file, timeout=60)) as entries:
                 entries.executescript(_TABLES)
-                yield entries
+                entries.execute("BEGIN IMMEDIATE")  # another process waits, and sees this entry
+                with entries:  # undone after an error
+                    yield entries
         except (OSError, sqlite3.Error) as error:
             raise OwnDataError(
                 f"{self.file}, which keeps what was answered and spent, cannot be read and "

@@ -28,7 +28,7 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Content, Floats, count, l2_norm, number
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_data import ClientState
-from fedul_flwr.federated.ledger import Ledger, ledger_file
+from fedul_flwr.federated.ledger import Ledger, ledger_file, spender
 from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, SETUP, metric_forms
 from fedul_flwr.federated.transcript import Asked, question
 from fedul_flwr.learning.variates import CONTROL
@@ -376,6 +376,11 @@ class MaskedUpdates:
                 "The server asked for another round or sum than it has announced.",
                 "server-out-of-turn",
             )
+        if number > self._settings.num_rounds:
+            raise UserError(
+                f"The server asked for round {number} of a run of {self._settings.num_rounds}.",
+                "server-out-of-turn",
+            )
         key = hashlib.sha256(of.encode() + asked.model)
         self._refuse_others(key.digest(), state[PARTICIPANTS].tolist())
         self._state.set_ephemeral(_STORED, {**state, _MODEL: bytes_array(key.digest())})
@@ -456,6 +461,8 @@ class MaskedUpdates:
         rng = stream(self._settings.seed, "rounding", int(state[LAST]), self._client)
         words = layout.words(changes, numbers, clients, rng)
         renewed, masked = self._masked(shares, words, asked, NUMBERS)
+        if is_private:  # clients open no sum with less noise than z·C
+            spender(self._node)("updates", privacy.noise_multiplier**-2)
         self._state.set_ephemeral(_STORED, dict(renewed))
         forms = {key: [1.0] * size if size >= 0 else 1.0 for key, size in metric_forms(metrics)}
         return masked, forms

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedul_flwr.config.base import load_reference, nearest, shown, user_code
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.shared import ModelOptions
 from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.types import InputShape, network_shape
@@ -96,6 +97,18 @@ def build_model(
         else:
             model = builder(input_shape, num_classes)
         return model if plain == name else TwoHeads(model, num_classes)
+
+
+def fresh_model(settings: RunConfig, input_shape: InputShape, num_classes: int) -> nn.Module:
+    """A run's model with random weights from the seed, times `init-scale`, in its precision."""
+    model = build_model(
+        settings.model, input_shape, num_classes, settings.seed, settings.model_options
+    )
+    if settings.init_scale != 1:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(settings.init_scale)
+    return model.double() if settings.precision == "float64" else model
 
 
 def _is_own(name: str) -> bool:

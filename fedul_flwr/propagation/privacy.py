@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -353,16 +353,25 @@ class ClientNoise:
     client : the client's number.
     resumed : whether the run resumes an earlier one.
     forgetful : whether the client has lost its state since the run began.
+    spend : notes a release of ``"codes"`` or ``"distances"`` and its μ², or refuses it.
     """
 
     def __init__(
-        self, plan: PrivacyPlan, store: Store, client: int, *, resumed: bool, forgetful: bool
+        self,
+        plan: PrivacyPlan,
+        store: Store,
+        client: int,
+        *,
+        resumed: bool,
+        forgetful: bool,
+        spend: Callable[[str, float], object] = lambda *_: None,
     ) -> None:
         self.plan = plan
         self._store = store
         self._name = f"Client {client}"
         self._resumed = resumed
         self._forgetful = forgetful
+        self._spend = spend
 
     def features(
         self, features: NDArray[np.floating[Any]], server_round: int
@@ -377,6 +386,7 @@ class ClientNoise:
         """
         plan = self.plan
         if not plan.codes_epsilon:
+            self._spend("distances", math.inf)
             return features
         stored = self._store.load(NOISY_FEATURES, server_round + 1)
         latest = self._store.load(NOISY_FEATURES, _ANY_ROUND)
@@ -403,6 +413,7 @@ class ClientNoise:
                 "privacy-noise-spent",
             )
         self._refuse_second_draw()
+        self._spend("codes", (SENSITIVITY / plan.sigma) ** 2)
         noisy = noisy_directions(features, plan.sigma)
         drawn: Mapping[str, NDArray[Any]] = {
             FEATURES: noisy,

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
 
 from fedul_flwr.config.base import modules_from
 from fedul_flwr.config.class_priors import PriorsLike, checked_prior, in_order, parse_prior
 from fedul_flwr.config.run_config import LAST_MODEL
-from fedul_flwr.config.shared import RUN, SharedSettings, recorded_options
+from fedul_flwr.config.shared import (
+    RUN,
+    ModelOptions,
+    SharedSettings,
+    is_reference,
+    recorded_options,
+)
 from fedul_flwr.config.trusted_modules import require_trusted_modules
 from fedul_flwr.config.user_files import regular_file, user_path
 from fedul_flwr.data.class_priors import estimate_prior, reweigh
@@ -42,6 +50,8 @@ from fedul_flwr.models import build_model
 from fedul_flwr.results.model_file import unpacked
 
 ESTIMATE = "estimate"
+LARGEST_POINT = 2**28
+"""Most numbers of a point, and most classes, that a model's file may name."""
 NAME = "name"
 """First column of the CSV where no column of the table has identifiers."""
 
@@ -399,9 +409,17 @@ def _load_directory(directory: Path, personal: Path | None, trust_modules: bool)
         named = {"model": name, "features": features}
         folder = require_trusted_modules(directory, named, "use --trust-modules")
     with modules_from(folder):
-        extractor = find_extractor(features, "auto", "auto", open_run) if features else None
+        extractor = None
+        if features:  # a packed model may name a repository of anybody
+            extractor = find_extractor(features, "auto", "auto", open_run, download=False)
         model_shape = (extractor.num_features(input_shape),) if extractor else input_shape
-        model = build_model(name, model_shape, len(class_names), options=recorded_options(settings))
+        build = partial(
+            build_model, name, model_shape, len(class_names), options=_options(settings)
+        )
+        if not is_reference(name):  # before anything as large as a number in the file is made
+            with torch.device("meta"):
+                _refuse_other_shapes(build(), weights, name)
+        model = build()
     _load_weights(model, weights, name, personal)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # Of an unfinished run its last model says it, once clients have said it.
@@ -480,13 +498,42 @@ def _describe(path: Path, data: dict[str, Any]) -> tuple[InputShape, tuple[str, 
             f"not {shape!r}.",
             "run-file-wrong",
         )
-    if not isinstance(count, int) or count < 1:
+    if math.prod(sizes) > LARGEST_POINT:
+        raise UserError(
+            f'{path}: "input_shape" {shape!r} has more than {LARGEST_POINT:,} numbers.',
+            "run-file-wrong",
+        )
+    if not isinstance(count, int) or not 1 <= count <= LARGEST_POINT:
         raise UserError(
             f'{path}: "num_classes" must be a number of classes, not {count!r}.', "run-file-wrong"
         )
     if not isinstance(names, list) or len(names) != count:
         names = list(range(count))
     return tuple(sizes), tuple(str(name) for name in names)
+
+
+def _options(settings: Mapping[str, Any]) -> ModelOptions:
+    """Recorded options of the model, within the ranges of the settings."""
+    named = {f"model-{name}": value for name, value in recorded_options(settings)._asdict().items()}
+    return SharedSettings.parse(named).model_options
+
+
+def _refuse_other_shapes(model: nn.Module, path: Path, name: str) -> None:
+    """Refuse weights that are not those of ``model``, which is on the meta device."""
+    try:
+        with safe_open(regular_file(path), "pt") as file:
+            shapes = {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise UserError(
+            f"Cannot read {path} as a safetensors file ({error}).", "model-file-wrong"
+        ) from error
+    for key, array in model.state_dict().items():
+        if shapes.get(key) != tuple(array.shape):
+            raise UserError(
+                f"{path} does not fit model {name!r}: {key} has the shape {shapes.get(key)}, and "
+                f"{tuple(array.shape)} is needed.",
+                "model-mismatch",
+            )
 
 
 def _load_weights(model: nn.Module, path: Path, name: str, personal: Path | None) -> None:

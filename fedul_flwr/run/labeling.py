@@ -20,6 +20,7 @@ from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.strategy import MethodStrategy, build_base
 from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.models.registry import fresh_model
 from fedul_flwr.run import setup
 from fedul_flwr.run.resolve_settings import resolve_auto
 from fedul_flwr.run.scores import one_class_warning, score_labels
@@ -74,7 +75,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     weights: Arrays = {}
     model = None
     if needs_model(settings):
-        model = setup.fresh_model(settings, data)
+        model = fresh_model(settings, data.shape.model_shape, len(data.shape.class_names))
         setup.start_elsewhere(model, settings.start_from, data.shape.class_names)
         weights = dump_arrays(model)
     directory.remove_clients()

@@ -8,10 +8,11 @@ from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.standardize import SharedScaling
 from fedul_flwr.learning.device import choose_device
+from fedul_flwr.models.registry import fresh_model
 from fedul_flwr.run.labeling import needs_model
 from fedul_flwr.run.resolve_settings import resolve_auto, resolve_settings
 from fedul_flwr.run.server_data import open_server_data
-from fedul_flwr.run.setup import fresh_model, start_elsewhere
+from fedul_flwr.run.setup import start_elsewhere
 
 
 def check_start(settings: RunConfig, num_clients: int) -> str:
@@ -38,7 +39,7 @@ def check_start(settings: RunConfig, num_clients: int) -> str:
     data = data.standardized(settings, SharedScaling())
     if not (method.trains or needs_model(settings)):
         return "\n".join(filter(None, (notes, data.shape.in_words)))
-    model = fresh_model(settings, data)
+    model = fresh_model(settings, data.shape.model_shape, len(data.shape.class_names))
     if not settings.resume:
         start_elsewhere(model, settings.start_from, data.shape.class_names)
     if method.trains:

@@ -38,7 +38,6 @@ from fedul_flwr.federated.grid import PackingGrid
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.device import choose_device, choose_dtype
-from fedul_flwr.models import build_model
 from fedul_flwr.models.last_layer import TwoHeads
 from fedul_flwr.models.torchvision_model import TorchvisionModel, pretrained_arrays
 from fedul_flwr.run.server_data import ServerData, open_server_data
@@ -215,23 +214,6 @@ def open_data(
     data = data.without_split(settings) if own_data else data.split_over(len(nodes), settings)
     data.save_split(directory.path / store.SPLIT)
     return data, nodes
-
-
-def fresh_model(settings: RunConfig, data: ServerData) -> nn.Module:
-    """A model with random weights from the seed, times `init-scale`, in the run's precision."""
-    shape = data.shape
-    model = build_model(
-        settings.model,
-        shape.model_shape,
-        len(shape.class_names),
-        settings.seed,
-        settings.model_options,
-    )
-    if settings.init_scale != 1:
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.mul_(settings.init_scale)
-    return model.double() if settings.precision == "float64" else model
 
 
 def start_elsewhere(model: nn.Module, source: str, class_names: Sequence[str]) -> None:

@@ -47,6 +47,7 @@ from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.federated.strategy import MethodStrategy, build_base
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.plan import plateau
+from fedul_flwr.models.registry import fresh_model
 from fedul_flwr.results.model_card import write_model_card
 from fedul_flwr.run import setup
 from fedul_flwr.run.evaluation import AddRound, Recorder, ShareCheck, finish_measures
@@ -204,7 +205,7 @@ def train(
         log(INFO, "%s", line)
     scaling = SharedScaling()
     data = data.standardized(settings, scaling)
-    model = setup.fresh_model(settings, data)
+    model = fresh_model(settings, data.shape.model_shape, len(data.shape.class_names))
     settings, of_server, learned_from = resolve_settings(settings, strategy_class, data, model)
     recorder = Recorder(directory, settings, data.evaluator(settings, learned_from), add_round)
     shares = ShareCheck(recorder, of_server, data.shape.class_names)

@@ -180,3 +180,37 @@ def test_given_a_node_that_is_killed_after_it_has_sent_its_masked_update_then_th
     whole = train(resolve(flat, tmp_path), 4, client_app=own_data_app(folders))
     for name, array in last_model(whole).items():
         np.testing.assert_array_equal(array, last_model(tmp_path / "there-run")[name])
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_given_restarted_nodes_that_are_asked_for_a_round_twice_then_their_ledgers_refuse(
+    remembers: bool, tmp_path: Path
+) -> None:
+    """The control: without its ledger an owner answers again, as nothing else is left of round 1."""
+    settings = {
+        **{**NO_DATA, "method": "labels-only", "model": "mlp", "num-rounds": 2, "local-epochs": 1},
+        **{"secure-sum": "on", "selection": "last", "on-client-failure": "continue"},
+        "output": str(tmp_path / "run"),
+    }
+    with consortium(tmp_path, OWNERS) as deployment:
+        start(deployment, tmp_path / "there", OWNERS)
+        run = deployment.submit(text(settings), make_app(tmp_path, lies=True))
+        deployment.wait_for("run", r"ROUND 2/2")
+        deployment.stop_nodes()
+        ledgers = [deployment.owner(c) / "log" / "messages.ledger" for c in range(OWNERS)]
+        assert all(ledger.is_file() for ledger in ledgers)
+        for ledger in () if remembers else ledgers:
+            ledger.unlink()
+        for client in range(OWNERS):
+            folder, labels = tmp_path / "there" / f"owner-{client}", tmp_path / "there" / "x.csv"
+            deployment.start_node(client, folder, labels)
+        for client in range(OWNERS):
+            deployment.node_id(client)
+        (tmp_path / "again").touch()
+        said = deployment.wait(run)
+    for client in range(OWNERS):
+        with (deployment.owner(client) / "log" / "messages.csv").open() as file:
+            answers = [row for row in csv.DictReader(file) if row["message"] == "train"]
+        answered = [row["outcome"] == "answered" for row in answers]
+        assert sum(answered) == (1 if remembers else 2), said
+    assert ("asked again for secure sum" in said) is remembers

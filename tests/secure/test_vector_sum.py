@@ -40,6 +40,7 @@ from fedul_flwr.secure.vector_sum import (
     Pairs,
     SumServer,
     Tail,
+    Transcript,
     apart_message,
     confirm,
     degree,
@@ -74,11 +75,14 @@ class Party:
         pinned: bool = False,
         tail: Tail = NO_TAIL,
         apart: Pairs = frozenset(),
+        identities: Mapping[int, Identities] | None = None,
     ) -> None:
         self.clients, self.pinned, self.tail, self.apart = sorted(clients), pinned, tail, apart
         self.purpose = Purpose("sum", 1, 0, b"n" * 32)
         self.identities: dict[int, Any] = dict.fromkeys(self.clients)
-        if pinned:
+        if identities:
+            self.identities = dict(identities)
+        elif pinned:
             keys = {client: ec.generate_private_key(ec.SECP384R1()) for client in self.clients}
             public = {client: key.public_key() for client, key in keys.items()}
             self.identities = {c: Identities(c, key, public) for c, key in keys.items()}
@@ -598,6 +602,181 @@ def test_given_a_list_with_clients_that_sent_nothing_then_the_least_number_must_
     with refuses("too-few-clients"):
         unmask(party.state[0], 0, four, party.identities[0], least=6)
     unmask(party.state[0], 0, four, party.identities[0])
+
+
+def signed_and_sent(party: Party, number: int, question: bytes = QUESTION) -> SumServer:
+    """A sum to which all have sent their vectors."""
+    server = party.server(number)
+    server.take_shares(party.offer(server, party.clients, question))
+    words = vectors(party.clients)
+    masked = {c: party.mask(c, server.shares_for(c), words[c], question) for c in party.clients}
+    server.take_vectors(masked)
+    return server
+
+
+@pytest.mark.parametrize("other", ["number", "question", "keys", "participants", "nothing"])
+def test_given_signatures_of_another_sum_then_they_open_nothing(other: str) -> None:
+    """With the same list of clients, which is all that both have in common."""
+    party = Party(range(4), pinned=True)
+    if other == "nothing":
+        earlier = party
+        server = signed_and_sent(party, 1)
+        signed = party.signatures(server.list_message(), party.clients)
+    else:
+        question = b"y" * 32 if other == "question" else QUESTION
+        clients = range(5) if other == "participants" else range(4)
+        known = party.identities
+        if other == "participants":
+            known = Party(clients, pinned=True).identities
+            party = Party(range(4), identities=known, pinned=True)
+        keys = other in ("keys", "participants")
+        earlier = Party(clients, identities=known, pinned=True) if keys else party
+        begun = signed_and_sent(earlier, 2 if other == "number" else 1, question)
+        message = {SURVIVORS: np.arange(4)}
+        signed = earlier.signatures(message, range(4))
+        if other in ("number", "question"):  # a client that had to forget it, in the same session
+            kept = {"last-round": np.array(0)}
+            party.state = {c: vector_sum._without_round(party.state[c]) | kept for c in range(4)}
+        assert begun.survivors == list(clients)
+        server = signed_and_sent(party, 1)
+        own = party.signatures(server.list_message(), [0])
+        signed = {**signed, **own}
+    message = server.signed_list(signed)
+    if other == "nothing":
+        unmask(party.state[0], 0, message, party.identities[0])
+    else:
+        with refuses("signature-wrong"):
+            unmask(party.state[0], 0, message, party.identities[0])
+
+
+def test_given_another_transcript_at_one_client_then_the_others_do_not_open() -> None:
+    party = Party(range(4), pinned=True)
+    server = party.server(1)
+    answers = party.offer(server, [0, 1, 2])
+    answers |= party.offer(server, [3], b"y" * 32)
+    server.take_shares(answers)
+    words = vectors(party.clients)
+    masked = party.send(server, {c: words[c] for c in range(3)})
+    masked[3] = party.mask(3, server.shares_for(3), words[3], b"y" * 32)
+    server.take_vectors(masked)
+    message = server.signed_list(party.signatures(server.list_message(), party.clients))
+    for client in range(3):
+        with refuses("signature-wrong", match="Client 3"):
+            unmask(party.state[client], client, message, party.identities[client])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"session": b"t" * 32},
+        {"number": 2},
+        {"participants": (0, 1, 2)},
+        {"needed": 4},
+        {"apart": frozenset({(0, 1)})},
+        {"question": b"r" * 32},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_everything_in_a_transcript_changes_masks_and_what_is_signed(
+    change: dict[str, Any],
+) -> None:
+    one = Transcript(b"s" * 32, 1, (0, 1, 2, 3), 3, frozenset({(0, 2)}), QUESTION)
+    other = one._replace(**change)
+    assert one.digest != other.digest
+    keys = {vector_sum._pair_key(bytes(32), 0, 1, each.digest) for each in (one, other)}
+    state = [{vector_sum.TRANSCRIPT: bytes_array(each.digest)} for each in (one, other)]
+    assert len(keys) == len({vector_sum._purpose(each, [0, 1]).nonce for each in state}) == 2
+    assert vector_sum._purpose(state[0], [0, 1]) != vector_sum._purpose(state[0], [0, 2])
+
+
+def test_given_signatures_of_others_than_its_neighbors_then_a_client_does_not_open() -> None:
+    """So many have signed, but of the neighbors, who have the shares, too few."""
+    party = Party(range(101), pinned=True)
+    server = signed_and_sent(party, 1)
+    beside = server._peers[0]
+    quiet = set(beside[: 101 - quorum(101)])
+    signed = party.signatures(server.list_message(), set(party.clients) - quiet)
+    assert len(signed) == quorum(101)
+    with refuses("signature-wrong"):
+        unmask(party.state[0], 0, server.signed_list(signed), party.identities[0])
+    # Of a client that has enough neighbors among those who have signed nothing is kept back.
+    other = next(c for c in signed if len({*server._peers[c]} - quiet) >= server._needed)
+    unmask(party.state[other], other, server.signed_list(signed), party.identities[other])
+
+
+def test_given_a_second_list_then_an_owner_signs_and_opens_the_first_alone() -> None:
+    party = Party(range(5), pinned=True)
+    server = signed_and_sent(party, 1)
+    signed = party.signatures(server.list_message(), party.clients)
+    for listed in (range(5), range(4)):
+        with refuses("server-out-of-turn", match="second signature"):
+            party.signatures({SURVIVORS: np.arange(len(listed))}, [0])
+    fewer = {SURVIVORS: np.arange(4), "signatures": np.stack([signed[c] for c in range(4)])}
+    with refuses("server-out-of-turn"):
+        unmask(party.state[0], 0, fewer, party.identities[0])
+    never = {k: v for k, v in party.state[1].items() if k != vector_sum.SIGNED}
+    with refuses("server-out-of-turn"):
+        unmask(never, 1, server.signed_list(signed), party.identities[1])
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_given_fewer_sharers_than_the_threshold_then_no_vector_is_sent(pinned: bool) -> None:
+    party = Party(range(6), pinned)
+    server = party.begin()
+    shares = server.shares_for(0)
+    needed = server._needed
+    for count in range(needed - 1):  # beside its own
+        few = {name: array[:count] for name, array in shares.items()}
+        with refuses("too-few-clients"):
+            party.mask(0, few, vectors([0])[0])
+    party.mask(0, {name: array[: needed - 1] for name, array in shares.items()}, vectors([0])[0])
+
+
+# Pairs that share nothing
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_given_pairs_apart_then_the_sum_is_exact_also_with_dropouts(pinned: bool) -> None:
+    apart = frozenset({(0, 2), (1, 6)})  # of seven clients five or more are left for each
+    party = Party(range(7), pinned, apart=apart)
+    words = vectors(party.clients)
+    assert f"{FROM}2" not in party.parts[0]
+    assert party.sum(1, words).tolist() == total(words, party.clients)
+    for number, gone in enumerate((2, 4), 2):
+        left = party.sum(number, words, vector={gone})
+        assert left.tolist() == total(words, {*party.clients} - {gone})
+
+
+@pytest.mark.parametrize(
+    "apart",
+    [
+        {(0, 1), (0, 2), (0, 3)},
+        {(0, 9)},
+        {(1, 0)},
+        {(1, 1)},
+    ],
+    ids=["too many of one", "a stranger", "order", "itself"],
+)
+def test_given_pairs_that_split_clients_then_they_refuse(apart: set[tuple[int, int]]) -> None:
+    with pytest.raises(UserError):
+        Party(range(7), apart=frozenset(apart))
+
+
+def test_given_pairs_apart_then_as_many_shares_are_needed_as_without() -> None:
+    """So that nobody lowers the threshold by complaints."""
+    whole, split = Party(range(7)), Party(range(7), apart=frozenset({(0, 1), (0, 2)}))
+    assert whole.server(1)._needed == split.server(1)._needed == threshold(7, False) == 5
+    with refuses("server-asks-too-much"):
+        split.offer(split.server(1), [0], **{THRESHOLD: np.array(4)})
+
+
+def test_given_whatever_pairs_a_server_keeps_apart_then_honest_clients_stay_together() -> None:
+    """Each has lost fewer than a third of all pairs, and fewer than a third of all collude."""
+    for count in range(4, 13):
+        honest = count - (count - 1) // 3
+        # A group without pairs to the rest would have lost at least honest - size pairs each.
+        for size in range(1, honest):
+            assert max(size, honest - size) > spare(count, True)
 
 
 def test_given_identities_then_an_exchanged_key_is_refused_and_named() -> None:

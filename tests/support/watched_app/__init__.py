@@ -14,14 +14,19 @@ RECORDED, SPOILED = "WATCHED_APP_RECORDS", "WATCHED_APP_SPOILS"
 no number."""
 
 
-def make_app(place: Path) -> Path:
-    """Write the app to a new directory below ``place``."""
+def make_app(place: Path, *, lies: bool = False) -> Path:
+    """Write the app to a new directory below ``place``; its server may lie, too."""
     app, project = place / "watched-app", Path(app_directory())
     copy_app(project, app)
-    shutil.copyfile(Path(__file__).with_name("watched_client.py"), app / "watched_client.py")
+    for name in ("watched_client.py", "lying_server.py"):
+        shutil.copyfile(Path(__file__).with_name(name), app / name)
     text = (project / "pyproject.toml").read_text()
     text = text.replace('"fedul_flwr.client_app:app"', '"watched_client:app"')
-    text = text.replace("fab-include = [", 'fab-include = ["watched_client.py", ')
+    text = text.replace(
+        "fab-include = [", 'fab-include = ["watched_client.py", "lying_server.py", '
+    )
+    if lies:
+        text = text.replace('"fedul_flwr.server_app:app"', '"lying_server:app"')
     assert tomllib.loads(text)["tool"]["flwr"]["app"]["components"]["clientapp"] == (
         "watched_client:app"
     )

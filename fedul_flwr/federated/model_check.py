@@ -1,0 +1,101 @@
+"""Whether a model can have come from the run: an owner's check of a server that lies.
+
+A server that chooses the model chooses what an owner's answer tells: features of single pixels, or
+gradients of single points. With the limit ``check-models`` the first weights must be those that the
+owner computes from the run's seed, or have a digest that it has approved, and no later model may be
+further away than clipped updates can have moved it. Within that bound a server still chooses.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.types import Arrays, InputShape, l2_norm
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client_data import ClientState
+from fedul_flwr.federated.masked_update import fewest_summed
+from fedul_flwr.federated.messages import ARRAYS
+from fedul_flwr.federated.transcript import Asked
+
+ACCEPTED, AT_ROUND = "accepted-model", "of round"
+"""Name under which a client keeps the last model that it accepted, and the array of its round."""
+SLACK = 1.001
+"""Relative room for rounding in float32."""
+
+
+def largest_move(settings: RunConfig, size: int) -> float:
+    """Largest L2 norm by which one round moves a model of ``size`` values.
+
+    The mean of clipped updates is no longer than they are. Noise of clients, with a deviation of
+    z·C/n on the mean at most, is longer than that times √d + 8 with a probability below 1e-13.
+    """
+    privacy = settings[DPSettings]
+    if privacy.clipping == "none":
+        return settings.max_update_norm
+    deviation = privacy.noise_multiplier * privacy.norm / fewest_summed(settings)
+    return privacy.norm + deviation * (math.sqrt(size) + 8)
+
+
+def refuse_foreign_model(
+    settings: RunConfig,
+    node: NodeConfig,
+    state: ClientState,
+    data_shape: tuple[InputShape, int],
+    arrays: Arrays,
+    round_number: int,
+) -> None:
+    """Refuse a model that cannot be that of a round; keep it for later rounds.
+
+    Parameters
+    ----------
+    data_shape : shape of a point, and K.
+    arrays : the model.
+    round_number : the round that starts from it, from 1.
+
+    Raises
+    ------
+    UserError
+        If it is not the first model, or further from the last accepted one, or from the first, than
+        the rounds in between can have moved it.
+    """
+    kept = dict(state.ephemeral(ACCEPTED))
+    reference = int(kept.pop(AT_ROUND, np.array(1)))
+    digest = Asked({ARRAYS: arrays}, {}).model.hex()
+    if not kept and round_number == 1 and digest in node.approved_starts.split(","):
+        kept = arrays
+    kept = kept or _first_weights(settings, *data_shape)
+    if kept.keys() != arrays.keys() or not 1 <= round_number <= settings.num_rounds + 1:
+        raise _refusal(settings, digest, "is no model of this run")
+    changes = [
+        arrays[name].astype(np.float64) - array
+        for name, array in kept.items()
+        if np.issubdtype(array.dtype, np.floating)
+    ]
+    moved, size = l2_norm(changes), sum(change.size for change in changes)
+    most = max(0, round_number - reference) * largest_move(settings, size) * SLACK
+    if not moved <= most + 1e-6 * math.sqrt(size):
+        what = f"is {moved:.4g} away from that of round {reference}, where {most:.4g} is possible"
+        raise _refusal(settings, digest, what)
+    state.set_ephemeral(ACCEPTED, {**arrays, AT_ROUND: np.array(max(reference, round_number))})
+
+
+def _first_weights(settings: RunConfig, input_shape: InputShape, num_classes: int) -> Arrays:
+    from fedul_flwr.learning.local import dump_arrays
+    from fedul_flwr.models.registry import fresh_model
+
+    return dump_arrays(fresh_model(settings, input_shape, num_classes))
+
+
+def _refusal(settings: RunConfig, digest: str, what: str) -> UserError:
+    start = settings.start_from and f" (start-from = {settings.start_from!r})"
+    return UserError(
+        f"The server's model{start} {what}, and the node's owner has set check-models = true; the "
+        f"model's digest is {digest}.",
+        "owner-does-not-allow",
+        limit="check-models",
+    )

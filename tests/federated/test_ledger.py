@@ -1,0 +1,89 @@
+"""An owner's ledger: what was answered and spent, over all runs and processes."""
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.errors import OwnDataError
+from fedul_flwr.federated.ledger import Ledger, ledger_file, spender
+from fedul_flwr.propagation.privacy import gaussian_epsilon
+from tests.support.refusals import refuses
+
+
+def test_sums_are_answered_in_ascending_order_in_each_run(tmp_path: Path) -> None:
+    file = tmp_path / "ward.ledger"
+    assert Ledger(file).last_answer(2**63 + 1) == 0
+    assert Ledger(file).answer(2**63 + 1, 3)
+    assert not Ledger(file).answer(2**63 + 1, 3)
+    assert not Ledger(file).answer(2**63 + 1, 2)
+    assert Ledger(file).answer(2**63 + 1, 5)
+    assert Ledger(file).answer(7, 3)
+    assert [Ledger(file).last_answer(run) for run in (2**63 + 1, 7, 8)] == [5, 3, 0]
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_of_many_processes_one_answers(tmp_path: Path) -> None:
+    def answer(_: int) -> bool:
+        return Ledger(tmp_path / "ward.ledger").answer(1, 9)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(answer, range(16))) == 1
+
+
+def test_lists_are_noted_by_what_was_asked(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ward.ledger")
+    assert ledger.clients_of(b"a") is None
+    ledger.sign(b"a", [4, 0, 2])
+    ledger.sign(b"b", [1])
+    assert ledger.clients_of(b"a") == [0, 2, 4]
+    ledger.sign(b"a", [0, 2])
+    assert [ledger.clients_of(b"a"), ledger.clients_of(b"b")] == [[0, 2], [1]]
+
+
+def test_releases_add_up_and_one_beyond_the_limit_is_not_noted(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ward.ledger")
+    # Two releases with z = 1: μ² = 2, so ε = 6.26 at δ = 1e-5; three have more.
+    two, three = (gaussian_epsilon(math.sqrt(count), 1e-5) for count in (2, 3))
+    for _ in range(2):
+        ledger.spend("updates", 1.0, (two + three) / 2)
+    for _ in range(2):
+        with refuses("privacy-budget", limit="max-epsilon"):
+            ledger.spend("updates", 1.0, (two + three) / 2)
+    ledger.spend("codes", 0.25, (two + three) / 2)  # an account of its own
+    one, other = ledger.spent()
+    assert "1 release(s)" in one
+    assert f"2 release(s), epsilon = {two:.4g}" in other
+    ledger.spend("updates", 1.0, 0)  # no limit
+    assert f"3 release(s), epsilon = {three:.4g}" in ledger.spent()[1]
+
+
+def test_a_release_without_noise_is_counted_and_beyond_every_limit(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ward.ledger")
+    with refuses("privacy-budget"):
+        ledger.spend("distances", math.inf, 1e6)
+    ledger.spend("distances", math.inf, 0)
+    assert "1 release(s), epsilon = inf" in ledger.spent()[0]
+
+
+def test_it_lies_beside_the_log_or_the_data(tmp_path: Path) -> None:
+    data, log = str(tmp_path / "ward"), str(tmp_path / "log" / "sent.csv")
+    assert ledger_file(NodeConfig()) is None
+    assert ledger_file(NodeConfig(data=data)) == tmp_path / "ward.ledger"
+    assert ledger_file(NodeConfig(data=data, log=log)) == tmp_path / "log" / "sent.ledger"
+    spender(NodeConfig())("updates", 1.0)  # a simulation has none
+
+
+@pytest.mark.parametrize("kind", ["a folder", "no database", "no folder"])
+def test_a_ledger_that_cannot_be_used_lets_nothing_out(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "ward.ledger"
+    if kind == "a folder":
+        file.mkdir()
+    elif kind == "no database":
+        file.write_text("not one of ours, and long enough to be read as a header of pages")
+    else:
+        file = tmp_path / "missing" / "ward.ledger"
+    with refuses("file-not-writable", OwnDataError):
+        Ledger(file).answer(1, 1)
