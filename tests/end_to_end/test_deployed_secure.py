@@ -186,7 +186,7 @@ def test_given_a_node_that_is_killed_after_it_has_sent_its_masked_update_then_th
 def test_given_restarted_nodes_that_are_asked_for_a_round_twice_then_their_ledgers_refuse(
     remembers: bool, tmp_path: Path
 ) -> None:
-    """The control: without its ledger an owner answers again, as nothing else is left of round 1."""
+    """The control: without its ledger an owner answers again: nothing else is left of round 1."""
     settings = {
         **{**NO_DATA, "method": "labels-only", "model": "mlp", "num-rounds": 2, "local-epochs": 1},
         **{"secure-sum": "on", "selection": "last", "on-client-failure": "continue"},

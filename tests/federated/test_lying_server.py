@@ -43,7 +43,7 @@ from fedul_flwr.models import build_model
 from tests.support.learnable_owners import NAMES, NO_DATA
 from tests.support.lying_server import SUMMED, LyingGrid, Owners, cosine, opened_sums
 from tests.support.refusals import refuses
-from tests.support.runs import train
+from tests.support.runs import own_data_app, train
 from tests.support.settings import Settings
 
 VICTIM = 2
@@ -115,6 +115,20 @@ def test_given_masks_and_signatures_of_less_then_the_victims_update_is_read(
     run(settings, owners, lie, **options)
     [(_, total)] = sums
     assert cosine(total, owners.updates[1, VICTIM][0]) > 0.999999
+
+
+def test_given_owners_without_identities_told_different_things_then_the_sum_is_no_model(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """The server, which may not know of it, says so in place of a model of noise."""
+    owners = Owners(tmp_path, 4)
+    with refuses("sum-wrong"):
+        train(
+            settings(**SUMMED),
+            4,
+            client_app=own_data_app(owners.folders),
+            wrap_grid=lambda grid: LyingGrid(grid, other_settings),
+        )
 
 
 def ask_again(
