@@ -61,6 +61,9 @@ class OwnerLimits(Settings):
     allow_regrouping: bool = False
     """Whether what was summed in secret before, a model's updates or the columns, may be summed
     again over other clients: both sums together tell the part of those who are in one alone."""
+    fixed_clients: bool = False
+    """Whether all secure sums of a run must be over the same clients: a server that leaves one out
+    in the next round reads about that client's part, if the model has hardly changed."""
     check_models: bool = False
     """Whether training must begin with the weights that the client computes from the run's seed,
     and no later model may be further away than clipped updates can have moved it: needs

@@ -50,6 +50,7 @@ from fedul_flwr.secure.session import (
 from fedul_flwr.secure.vector_sum import (
     HOLDERS,
     LAST,
+    PRESENT,
     SEALED,
     SENDERS,
     SHARE_SENDERS,
@@ -381,9 +382,9 @@ class MaskedUpdates:
                 f"The server asked for round {number} of a run of {self._settings.num_rounds}.",
                 "server-out-of-turn",
             )
-        key = hashlib.sha256(of.encode() + asked.model)
-        self._refuse_others(key.digest(), state[PARTICIPANTS].tolist())
-        self._state.set_ephemeral(_STORED, {**state, _MODEL: bytes_array(key.digest())})
+        state = {**state, _MODEL: bytes_array(hashlib.sha256(of.encode() + asked.model).digest())}
+        self._refuse_others(state, state[PRESENT].tolist())
+        self._state.set_ephemeral(_STORED, state)
 
     def _question(self, state: Arrays, asked: bytes) -> bytes:
         setup = self._state.values(SETUP)
@@ -391,17 +392,29 @@ class MaskedUpdates:
         of, server_round = _of(state), int(state[ROUND])
         return question(self._state.run, setup, of, server_round, largest, asked)
 
-    def _refuse_others(self, key: bytes, clients: Sequence[int]) -> None:
+    def _groups(self, state: Arrays) -> dict[str, bytes]:
+        """What was or will be summed over a group of clients that must not change: the same model,
+        and if the owner wants it whatever is summed in the run."""
+        groups = {}
+        if not self._node.allow_regrouping:
+            groups["The same"] = state[_MODEL].tobytes()
+        if self._node.fixed_clients:
+            run = f"run {self._state.run}".encode()
+            groups["What this run asks for"] = hashlib.sha256(run).digest()
+        return groups
+
+    def _refuse_others(self, state: Arrays, clients: Sequence[int]) -> None:
         """Refuse a sum of what was summed before over others: two sums tell the difference."""
-        before = self._ledger.clients_of(key) if self._ledger else None
-        if before is None or before == [*clients] or self._node.allow_regrouping:
-            return
-        odd = ", ".join(map(str, sorted({*before} ^ {*clients})))
-        raise UserError(
-            f"The same was summed before over other clients: both sums together would tell the "
-            f"part of client(s) {odd}. Ask all clients of that sum, or choose another seed.",
-            "server-names-others",
-        )
+        for what, key in self._groups(state).items():
+            before = self._ledger.clients_of(key) if self._ledger else None
+            if before is not None and before != [*clients]:
+                odd = ", ".join(map(str, sorted({*before} ^ {*clients})))
+                raise UserError(
+                    f"{what} was summed before over other clients: both sums together would tell "
+                    f"the part of client(s) {odd}. Ask all clients of that sum, or begin with "
+                    "another seed.",
+                    "server-names-others",
+                )
 
     def mask(
         self,
@@ -600,9 +613,10 @@ class MaskedUpdates:
     def _note(self, state: Arrays, content: Content) -> None:
         """Note over whom this is summed, or refuse if it was over others before."""
         listed = survivors_of(state, self._client, content.arrays)
-        self._refuse_others(state[_MODEL].tobytes(), listed)
+        self._refuse_others(state, listed)
         if self._ledger:
-            self._ledger.sign(state[_MODEL].tobytes(), listed)
+            for key in self._groups(state).values():
+                self._ledger.sign(key, listed)
 
     @property
     def _fewest(self) -> int:

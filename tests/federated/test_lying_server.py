@@ -36,6 +36,8 @@ from fedul_flwr.federated.messages import (
     from_records,
     phase_messages,
     phase_of,
+    to_arrays,
+    to_record,
 )
 from fedul_flwr.federated.secure_sum import SecureSums
 from fedul_flwr.federated.strategy import MethodStrategy
@@ -132,9 +134,13 @@ def test_given_owners_without_identities_told_different_things_then_the_sum_is_n
 
 
 def ask_again(
-    monkeypatch: pytest.MonkeyPatch, *, as_round: int | None, without: int | None = VICTIM
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    as_round: int | None,
+    without: int | None = VICTIM,
+    apart: float = 0.0,
 ) -> None:
-    """The server starts round 2 from the first model, without the victim."""
+    """The server starts round 2 from the first model, or one next to it, without the victim."""
     begin, configure = SecureSums.begin, MethodStrategy.configure_train
     sample, first = MethodStrategy.sample, {}
 
@@ -144,7 +150,9 @@ def ask_again(
         return begin(self, grid, messages, number, buffers)
 
     def configured(self: Any, number: int, arrays: Any, config: Any, grid: Grid) -> Any:
-        return configure(self, number, first.setdefault("model", arrays), config, grid)
+        start = to_arrays(first.setdefault("model", arrays))
+        near = {name: array + array.dtype.type(apart) for name, array in start.items()}
+        return configure(self, number, to_record(near if number == 2 else start), config, grid)
 
     def sampled(self: Any, number: int) -> Any:
         return [c for c in sample(self, number) if number != 2 or c.partition_id != without]
@@ -178,6 +186,20 @@ def test_given_owners_without_a_memory_when_asked_again_then_the_difference_is_t
     run(settings, owners, num_rounds=2, **FULL_BATCHES)
     (_, everybody), (_, others) = sums
     assert cosine(everybody - others, owners.updates[1, VICTIM][0]) > 0.9999
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_given_a_model_next_to_the_last_when_one_owner_is_left_out_then_fixed_clients_refuse(
+    fixed: bool, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control is what docs/privacy.md says of sums of different rounds without the limit."""
+    owners, sums = Owners(tmp_path, 5, **{"fixed-clients": fixed}), opened_sums(monkeypatch)
+    ask_again(monkeypatch, as_round=None, apart=1e-6)
+    run(settings, owners, num_rounds=2, **FULL_BATCHES)
+    assert len(sums) == (1 if fixed else 2)
+    if not fixed:
+        difference = sums[0][1] - sums[1][1]
+        assert cosine(difference, owners.updates[1, VICTIM][0]) > 0.999
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -732,6 +732,16 @@ def test_given_fewer_sharers_than_the_threshold_then_no_vector_is_sent(pinned: b
     party.mask(0, {name: array[: needed - 1] for name, array in shares.items()}, vectors([0])[0])
 
 
+def test_given_two_thirds_that_are_left_then_the_server_does_not_ask_for_more() -> None:
+    """Three of five neighbors could open every secret, and four must be in a sum of five."""
+    party = Party(range(5), pinned=True)
+    server = party.begin()
+    masked = party.send(server, vectors(party.clients))
+    with refuses("sum-stays-closed"):
+        server.take_vectors({client: masked[client] for client in range(3)})
+    server.take_vectors({client: masked[client] for client in range(4)})
+
+
 # Pairs that share nothing
 
 
