@@ -370,6 +370,10 @@ class MaskedUpdates:
             were asked for before; or if the same numbers were summed before over other clients.
         """
         state = self._stored()
+        if OF not in state:
+            raise UserError(
+                "The server asked for a part of a sum out of turn.", "server-out-of-turn"
+            )
         require_question(state, self._question(state, asked.digest))
         number = asked.values.get(ROUND, int(state[ROUND]))
         if (of, number) != (_of(state), int(state[ROUND])):
@@ -392,21 +396,19 @@ class MaskedUpdates:
         of, server_round = _of(state), int(state[ROUND])
         return question(self._state.run, setup, of, server_round, largest, asked)
 
-    def _groups(self, state: Arrays) -> dict[str, bytes]:
-        """What was or will be summed over a group of clients that must not change: the same model,
-        and if the owner wants it whatever is summed in the run."""
-        groups = {}
-        if not self._node.allow_regrouping:
-            groups["The same"] = state[_MODEL].tobytes()
-        if self._node.fixed_clients:
-            run = f"run {self._state.run}".encode()
-            groups["What this run asks for"] = hashlib.sha256(run).digest()
-        return groups
+    def _groups(self, state: Arrays) -> list[tuple[bytes, str, bool]]:
+        """What is summed over one group of clients: a key, a name, and whether the group must stay:
+        that of a model's sums, and if the owner wants it that of all sums of a run."""
+        run = hashlib.sha256(f"run {self._state.run}".encode()).digest()
+        return [
+            (state[_MODEL].tobytes(), "The same", not self._node.allow_regrouping),
+            (run, "What this run asks for", self._node.fixed_clients),
+        ]
 
     def _refuse_others(self, state: Arrays, clients: Sequence[int]) -> None:
         """Refuse a sum of what was summed before over others: two sums tell the difference."""
-        for what, key in self._groups(state).items():
-            before = self._ledger.clients_of(key) if self._ledger else None
+        for key, what, must_stay in self._groups(state):
+            before = self._ledger.clients_of(key) if self._ledger and must_stay else None
             if before is not None and before != [*clients]:
                 odd = ", ".join(map(str, sorted({*before} ^ {*clients})))
                 raise UserError(
@@ -615,7 +617,7 @@ class MaskedUpdates:
         listed = survivors_of(state, self._client, content.arrays)
         self._refuse_others(state, listed)
         if self._ledger:
-            for key in self._groups(state).values():
+            for key, _, _ in self._groups(state):
                 self._ledger.sign(key, listed)
 
     @property

@@ -30,6 +30,7 @@ from fedul_flwr.federated.disclosure import EVALUATE, TRAIN
 from fedul_flwr.federated.ledger import Ledger
 from fedul_flwr.federated.masked_update import LARGEST_WEIGHT, PHASES, UNMASK
 from fedul_flwr.federated.messages import (
+    ARRAYS,
     CONFIG,
     SETTINGS,
     SETUP,
@@ -79,6 +80,14 @@ def other_weight(kind: str, client: int, message: Message) -> None:
         config_of(message)[LARGEST_WEIGHT] = 32.0 if client == VICTIM else 2.0**40
 
 
+def other_model(kind: str, client: int, message: Message) -> None:
+    """All but the victim get a model of zeros."""
+    if kind == "train" and client != VICTIM:
+        record = message.content.array_records[ARRAYS]
+        zeros = to_record({name: 0 * array.numpy() for name, array in record.items()})
+        message.content = RecordDict({**message.content, ARRAYS: zeros})
+
+
 LIES: dict[str, tuple[Callable[[str, int, Message], None], dict[str, Any]]] = {
     "settings": (other_settings, {}),
     "largest weight": (other_weight, {"client_weights": "examples"}),
@@ -96,6 +105,15 @@ def test_given_owners_told_different_things_then_nothing_is_read(
     owners, sums = Owners(tmp_path, 4), opened_sums(monkeypatch)
     run(settings, owners, lie, **options)
     assert owners.updates  # the victim has trained, and its vector is at the server
+    assert not sums
+
+
+def test_given_another_model_than_announced_then_owners_do_not_train_on_it(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners, sums = Owners(tmp_path, 4), opened_sums(monkeypatch)
+    run(settings, owners, other_model)
+    assert owners.updates.keys() == {(1, VICTIM)}
     assert not sums
 
 
