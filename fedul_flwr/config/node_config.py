@@ -77,8 +77,8 @@ class OwnerLimits(Settings):
     with `features = "pixels"`."""
     max_epsilon: NotNegative = 0.0
     """If set, the most that all runs with these data may spend of their privacy together, by the
-    owner's own ledger: ε at δ = 1e-5, once for noise on updates, once for `codes-epsilon`. Runs
-    without noise of the client's own are refused."""
+    owner's ledger: ε at δ = 1e-5, once for noise on updates, once for `codes-epsilon`. Runs in
+    which the client adds no noise are refused."""
     max_codes_epsilon: NotNegative = 0.0
     """If set, XCLP needs a `codes-epsilon` from above 0 to this."""
     max_labels_epsilon: NotNegative = 0.0

@@ -495,7 +495,7 @@ class SharedSettings(TrainingSettings):
         if self.sums_updates and self.learning_rate_schedule == "client-plateau":
             raise ValueError(
                 "secure-sum = 'on' does not go with learning-rate-schedule = 'client-plateau', "
-                "whose step sizes come from what each client was told alone: choose 'plateau'"
+                "whose step sizes come from what the server says to each client: choose 'plateau'"
             )
         if self.base == "fednova" and self.optimizer != "sgd":
             raise ValueError(

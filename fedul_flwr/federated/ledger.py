@@ -1,7 +1,7 @@
 """What an owner has answered and spent, over all runs with its data: a file that it keeps.
 
 A server can begin a run anew, and a restarted SuperNode has forgotten the one before. What must
-hold beyond a process, and beyond a run, is therefore on the owner's disk: SQLite's own journal
+hold beyond a process, and beyond a run, is therefore on the owner's disk: SQLite's journal
 makes each entry whole or absent, also if two processes answer at once.
 """
 
@@ -95,7 +95,7 @@ class Ledger:
 
         Parameters
         ----------
-        what : what the noise is on; each has an account of its own.
+        what : what the noise is on; each has an account.
         mu_squared : μ² of the Gaussian release, infinite without noise.
         max_epsilon : the owner's limit, 0 for none.
 

@@ -471,8 +471,8 @@ class SecureSums:
         weight, trained = numbers[0], numbers[1]
         if not (0 <= trained <= len(replies) and float(trained).is_integer()):
             raise UserError(
-                f"Round {self._round}: the clients' masks do not cancel: one of them was told "
-                "something else than the others, or runs another program.",
+                f"Round {self._round}: the clients' masks do not cancel: the server has said "
+                "different things to them, or one of them runs another program.",
                 "sum-wrong",
             )
         if weight <= 0 or trained <= 0:

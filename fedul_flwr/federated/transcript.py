@@ -84,7 +84,7 @@ def question(
     Parameters
     ----------
     run : Flower's id.
-    setup : what the client was told in phase ``setup``: settings, classes, shapes, scaling.
+    setup : what the server has said in phase ``setup``: settings, classes, shapes, scaling.
     of : what is summed.
     server_round : round of the run.
     largest : what weights are divided by.

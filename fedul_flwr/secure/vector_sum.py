@@ -681,8 +681,8 @@ def unmask(
                     identities.check(peer, purpose, b"", signature)
                 except UserError:
                     raise UserError(
-                        f"Client {peer} has not signed this secure sum: it was told something else "
-                        "by the server, or runs another program.",
+                        f"Client {peer} has not signed this secure sum: the server has said "
+                        "something else to it, or it runs another program.",
                         "signature-wrong",
                     ) from None
                 signed.add(peer)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
+from scipy.stats import hypergeom
 
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.secure import vector_sum
@@ -31,6 +32,7 @@ from fedul_flwr.secure.session import (
     public_key,
 )
 from fedul_flwr.secure.vector_sum import (
+    COMPLETE,
     NO_TAIL,
     PAIR_SHARES,
     SELF_SHARES,
@@ -329,6 +331,31 @@ def test_given_clients_then_neighbors_are_mutual_and_as_many_for_each(
 def test_neighbors_grow_with_the_logarithm_of_the_clients(pinned: bool) -> None:
     assert [degree(count, pinned) for count in (3, 50, 100)] == [2, 49, 99]
     assert 50 <= degree(200, pinned) < degree(1000, pinned) < degree(4000, pinned) < 160
+
+
+@pytest.mark.parametrize(("pinned", "share", "gone"), [(True, 0.2, 0.3), (False, 0.1, 0.1)])
+@pytest.mark.parametrize("count", [150, 1000])
+def test_neighbors_are_as_many_as_the_page_says(
+    count: int, pinned: bool, share: float, gone: float
+) -> None:
+    """docs/privacy.md: a fifth or a tenth of all, drawn at random, read somebody by a chance below
+    2^-40; so few neighbors fail after so many dropouts. Two neighbors fewer are too few."""
+    others = count - 1
+
+    def chances(peers: int) -> tuple[float, float]:
+        needed = threshold(peers + 1, pinned)
+        reading = needed if pinned else 2 * needed - peers - 1  # beside all others, who are split
+        read = hypergeom.sf(reading - 1, others, round(share * count), peers)
+        lost = hypergeom.sf(peers + 1 - needed, others, round(gone * count), peers)
+        return count * read, count * lost
+
+    def enough(peers: int) -> bool:
+        read, lost = chances(peers)
+        return read <= 2**-40 and lost <= 2**-10
+
+    peers = degree(count, pinned)
+    assert enough(peers)
+    assert peers == COMPLETE // 2 or not enough(peers - 2)
 
 
 @pytest.mark.parametrize(
