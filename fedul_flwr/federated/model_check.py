@@ -63,17 +63,17 @@ def refuse_foreign_model(
         If it is not the first model, or further from the last accepted one, or from the first, than
         the rounds in between can have moved it.
     """
-    kept = dict(state.ephemeral(ACCEPTED))
-    reference = int(kept.pop(AT_ROUND, np.array(1)))
+    last = dict(state.ephemeral(ACCEPTED))
+    reference = int(last.pop(AT_ROUND, np.array(1)))
     digest = Asked({ARRAYS: arrays}, {}).model.hex()
-    if not kept and round_number == 1 and digest in node.approved_starts.split(","):
-        kept = arrays
-    kept = kept or _first_weights(settings, *data_shape)
-    if kept.keys() != arrays.keys() or not 1 <= round_number <= settings.num_rounds + 1:
+    if not last and round_number == 1 and digest in node.approved_starts.split(","):
+        last = arrays
+    last = last or _first_weights(settings, *data_shape)
+    if last.keys() != arrays.keys() or not 1 <= round_number <= settings.num_rounds + 1:
         raise _refusal(settings, digest, "is no model of this run")
     changes = [
         arrays[name].astype(np.float64) - array
-        for name, array in kept.items()
+        for name, array in last.items()
         if np.issubdtype(array.dtype, np.floating)
     ]
     moved, size = l2_norm(changes), sum(change.size for change in changes)

@@ -8,8 +8,8 @@ from torch import nn
 from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
+from fedul_flwr.models.registry import fresh_model
 from fedul_flwr.run.server_data import open_server_data
-from fedul_flwr.run.setup import fresh_model
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, train
 from tests.support.settings import Settings
@@ -17,7 +17,8 @@ from tests.support.settings import Settings
 
 def fresh(settings: Settings, **options: Any) -> nn.Module:
     config = settings(**options)
-    return fresh_model(config, open_server_data(config))
+    shape = open_server_data(config).shape
+    return fresh_model(config, shape.model_shape, len(shape.class_names))
 
 
 def test_every_parameter_is_multiplied_and_no_buffer(settings: Settings) -> None:
