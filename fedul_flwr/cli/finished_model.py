@@ -9,6 +9,29 @@ import typer
 
 from fedul_flwr.cli.options import TrustModules
 
+Model = Annotated[
+    Path,
+    typer.Option(
+        metavar="RUN|FILE",
+        exists=True,
+        help="Directory of a run, or a file that fedul-flwr pack wrote.",
+    ),
+]
+IdColumn = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Column of the table that names its rows: it is copied to the CSV, and is never a "
+        "feature.",
+    ),
+]
+Positive = Annotated[
+    str, typer.Option(metavar="CLASS", help="The class that --threshold is about.")
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="Probability of the class from which a point is of it."),
+]
 FinishedRun = Annotated[
     Path,
     typer.Argument(
@@ -18,14 +41,7 @@ FinishedRun = Annotated[
 
 
 def predict(
-    model: Annotated[
-        Path,
-        typer.Option(
-            metavar="RUN|FILE",
-            exists=True,
-            help="Directory of a run, or a file that fedul-flwr pack wrote.",
-        ),
-    ],
+    model: Model,
     input_path: Annotated[
         Path,
         typer.Option(
@@ -37,14 +53,7 @@ def predict(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", dir_okay=False, help="CSV file to write.")
     ] = None,
-    id_column: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Column of the table that names its rows: it is copied to the CSV, and is never "
-            "a feature.",
-        ),
-    ] = "",
+    id_column: IdColumn = "",
     batch_size: Annotated[int, typer.Option(min=1, help="Images or rows at a time.")] = 256,
     priors: Annotated[
         str | None,
@@ -53,6 +62,8 @@ def predict(
             help="Class priors of these points: re-weigh for K numbers, or for an estimate.",
         ),
     ] = None,
+    positive: Positive = "",
+    threshold: Threshold = None,
     personal: Annotated[
         Path | None,
         typer.Option(
@@ -74,10 +85,64 @@ def predict(
         batch_size,
         priors,
         id_column=id_column,
+        positive=positive,
+        threshold=threshold,
         personal=personal,
         trust_modules=trust_modules,
     )
     typer.echo(f"Predictions: {path}")
+
+
+def evaluate(
+    model: Model,
+    labels: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Table with the true classes, and with the points if there is no --input.",
+        ),
+    ],
+    input_path: Annotated[
+        Path | None,
+        typer.Option("--input", exists=True, help="The points: images, or a table."),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", dir_okay=False, help="HTML file to write.")
+    ] = Path("evaluation.html"),
+    label_column: Annotated[
+        str, typer.Option(metavar="NAME", help="Of --labels; the model's, or label, by default.")
+    ] = "",
+    id_column: IdColumn = "",
+    by: Annotated[
+        str, typer.Option(metavar="A,B,…", help="Columns of --labels to evaluate apart by.")
+    ] = "",
+    positive: Positive = "",
+    threshold: Threshold = None,
+    sensitivity: Annotated[
+        float | None, typer.Option(help="Instead: the share of the class that must be found.")
+    ] = None,
+    trust_modules: TrustModules = False,
+) -> None:
+    """Write a page about how well a model tells a class, by default the rarest one, apart."""
+    from fedul_flwr.results.evaluate import evaluate as write
+
+    for line in write(
+        model,
+        labels,
+        input_path,
+        output,
+        label_column=label_column,
+        id_column=id_column,
+        by=[name.strip() for name in by.split(",") if name.strip()],
+        positive=positive,
+        threshold=threshold,
+        sensitivity=sensitivity,
+        trust_modules=trust_modules,
+    ):
+        typer.echo(line)
+    typer.echo(f"Evaluation: {output}")
 
 
 def pack(
@@ -96,12 +161,17 @@ def pack(
 
 
 def export(
-    run: FinishedRun,
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN|FILE",
+            exists=True,
+            help="Directory of a run, or a file that fedul-flwr pack wrote.",
+        ),
+    ],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", dir_okay=False, help="File to write, model.onnx in RUN by default."
-        ),
+        typer.Option("--output", "-o", dir_okay=False, help="By default model.onnx in or beside."),
     ] = None,
     trust_modules: TrustModules = False,
 ) -> None:

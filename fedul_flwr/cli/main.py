@@ -18,7 +18,7 @@ import typer
 from fedul_flwr import __version__
 from fedul_flwr.cli.compare import compare
 from fedul_flwr.cli.deploy import deploy
-from fedul_flwr.cli.finished_model import export, pack, predict
+from fedul_flwr.cli.finished_model import evaluate, export, pack, predict
 from fedul_flwr.cli.help import Group, with_examples, with_way_out
 from fedul_flwr.cli.label import label
 from fedul_flwr.cli.lists import datasets, methods, settings
@@ -134,7 +134,14 @@ app.command(
 )(predict)
 app.command(
     **with_examples(
+        "fedul-flwr evaluate --model model.zip --labels y.csv --by sex,age",
+        "fedul-flwr evaluate --model model.zip --labels y.csv --positive ill --sensitivity 0.95",
+    )
+)(evaluate)
+app.command(
+    **with_examples(
         "fedul-flwr export runs/first",
+        "fedul-flwr export model.zip",
         "fedul-flwr export runs/first -o digits.onnx",
     )
 )(export)

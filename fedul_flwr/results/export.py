@@ -6,7 +6,9 @@ import importlib.util
 import json
 import logging
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +22,9 @@ from fedul_flwr.results.predict import UNKNOWN_SCALING, Predictor, load_model
 
 INPUT, OUTPUT = "points", "probabilities"
 """Names of the ONNX model's input and output."""
-CLASSES = "class-names"
-"""Key of the metadata with the names of the classes, as JSON."""
+CLASSES, COLUMNS, FEATURES = "class-names", "columns", "features"
+"""Keys of the metadata, as JSON: names of the classes; for tables the columns as in
+``columns.json``, and the names of the numbers that a point consists of, in order."""
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _TOLERANCE = 1e-4
 """Largest difference of a probability from the run's own prediction."""
@@ -75,8 +78,8 @@ def export(run: str | Path, output: Path | None = None, *, trust_modules: bool =
 
     Parameters
     ----------
-    run : output directory of a run.
-    output : file to write; by default ``model.onnx`` in ``run``.
+    run : output directory of a run, or a file that ``fedul-flwr pack`` wrote.
+    output : file to write; by default ``model.onnx`` in ``run``, or beside that file.
     trust_modules : as for :func:`~fedul_flwr.results.predict.load_model`.
 
     Raises
@@ -100,10 +103,14 @@ def export(run: str | Path, output: Path | None = None, *, trust_modules: bool =
         )
     if predictor.scaling == "unknown":
         raise UserError(UNKNOWN_SCALING, "model-unfit")
-    target = output_file(output, [Path(run)], ".onnx") if output else Path(run) / "model.onnx"
+    beside = Path(run) / "model.onnx" if Path(run).is_dir() else Path(run).with_suffix(".onnx")
+    target = output_file(output, [Path(run)], ".onnx") if output else beside
     predictor.model.cpu()
     points = _examples(predictor)
-    content = _onnx(WholeModel(predictor).eval(), points, predictor.class_names)
+    about: dict[str, Any] = {CLASSES: predictor.class_names}
+    if columns := predictor.table.columns:
+        about |= {COLUMNS: json.loads(columns.to_json()), FEATURES: columns.features}
+    content = _onnx(WholeModel(predictor).eval(), points, about)
     difference = _difference(content, points, predictor.predict_proba(points))
     if not difference <= _TOLERANCE:
         raise UserError(
@@ -142,8 +149,8 @@ def _difference(content: bytes, points: NDArray[np.generic], wanted: NDArray[np.
     return max(float(np.abs(answer - wanted[: len(answer)]).max()) for answer in answers)
 
 
-def _onnx(model: WholeModel, points: NDArray[np.generic], classes: tuple[str, ...]) -> bytes:
-    """The file's content."""
+def _onnx(model: WholeModel, points: NDArray[np.generic], about: Mapping[str, Any]) -> bytes:
+    """The file's content, with metadata."""
     # A named dimension would be fixed by recurrent layers.
     several = {"points": {0: torch.export.Dim.DYNAMIC}}
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
@@ -160,7 +167,8 @@ def _onnx(model: WholeModel, points: NDArray[np.generic], classes: tuple[str, ..
         )
     assert program is not None
     proto = program.model_proto
-    entry = proto.metadata_props.add()
-    entry.key, entry.value = CLASSES, json.dumps(classes)
+    for key, value in about.items():
+        entry = proto.metadata_props.add()
+        entry.key, entry.value = key, json.dumps(value)
     content: bytes = proto.SerializeToString()
     return content

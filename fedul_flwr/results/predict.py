@@ -64,6 +64,8 @@ def write_predictions(
     priors: str | None = None,
     *,
     id_column: str = "",
+    positive: str = "",
+    threshold: float | None = None,
     personal: Path | None = None,
     trust_modules: bool = False,
 ) -> Path:
@@ -80,6 +82,8 @@ def write_predictions(
     priors : class priors of these points, by which probabilities are re-weighed: K numbers
         separated by commas, or ``estimate`` to estimate them from the points and print them.
     id_column : column of a table whose texts name the points in the CSV; it is no feature.
+    positive, threshold : a class, and the probability of it from which a point is labeled so; below
+        it has the most probable other label. By default the most probable label counts.
     personal, trust_modules : see :func:`~fedul_flwr.results.predict.load_model`.
 
     Returns
@@ -100,19 +104,13 @@ def write_predictions(
         output = Path(f"{stem or 'images'}-predictions.csv")
     predictor = load_model(model, personal, trust_modules=trust_modules)
     wanted = _parse_priors(priors, predictor)
-    shape = predictor.input_shape
     header = _header(id_column or NAME, predictor.class_names)
     read = [model, input_path, *([personal] if personal else [])]
     target = output_file(output, read, ".csv", csv_text([header]).strip().encode())
-    names, opened = open_points(input_path, shape, predictor.table, id_column)
-    for note in reading_notes([opened]):
-        print(f"Note: {note}.", file=sys.stderr)
-    if not isinstance(opened, Table | Texts):
-        for note in _differences(opened.survey(), shape):
-            print(f"Note: {note}", file=sys.stderr)
-    (points,) = as_points([opened], shape, predictor.table)
-    inputs = join_blocks(points, shape)
-    probabilities = predictor.predict_proba(inputs, batch_size, wanted)
+    if (threshold is None) == bool(positive):
+        raise UserError("--threshold needs --positive CLASS, and it --threshold.", "option-missing")
+    chosen = class_named(predictor.class_names, positive) if positive else 0
+    names, probabilities = predict_file(predictor, input_path, id_column, batch_size, wanted)
     if priors == ESTIMATE:
         estimate = predictor.estimate_priors(probabilities)
         probabilities = reweigh(probabilities, predictor.trained_priors(), estimate)
@@ -122,8 +120,43 @@ def write_predictions(
             "Estimated class priors: "
             + ", ".join(f"{printable(name)} {share:.4f}" for name, share in shares)
         )
-    write_atomically(target, _table(header, names, probabilities, predictor.class_names))
+    labels = probabilities.argmax(axis=1)
+    if threshold is not None:
+        others = np.delete(probabilities, chosen, axis=1).argmax(axis=1)
+        others += others >= chosen
+        labels = np.where(probabilities[:, chosen] >= threshold, chosen, others)
+    write_atomically(target, _table(header, names, probabilities, labels, predictor.class_names))
     return output
+
+
+def predict_file(
+    predictor: Predictor,
+    input_path: Path,
+    id_column: str = "",
+    batch_size: int = 256,
+    priors: NDArray[np.float64] | None = None,
+) -> tuple[list[str], NDArray[np.float64]]:
+    """Names and class probabilities ``(n, K)`` of the points of a file; notes go to stderr."""
+    shape = predictor.input_shape
+    names, opened = open_points(input_path, shape, predictor.table, id_column)
+    for note in reading_notes([opened]):
+        print(f"Note: {note}.", file=sys.stderr)
+    if not isinstance(opened, Table | Texts):
+        for note in _differences(opened.survey(), shape):
+            print(f"Note: {note}", file=sys.stderr)
+    (points,) = as_points([opened], shape, predictor.table)
+    return names, predictor.predict_proba(join_blocks(points, shape), batch_size, priors)
+
+
+def class_named(classes: tuple[str, ...], name: str) -> int:
+    """Number of a class; UserError if the model has none of this name."""
+    if name not in classes:
+        raise UserError(
+            f"--positive {name!r} is no class of the model: {', '.join(classes)}.",
+            "unknown-name",
+            name=name,
+        )
+    return classes.index(name)
 
 
 def _header(first: str, classes: tuple[str, ...]) -> list[str]:
@@ -160,11 +193,11 @@ def _table(
     header: list[str],
     names: list[str],
     probabilities: NDArray[np.float64],
+    labels: NDArray[np.int64],
     classes: tuple[str, ...],
 ) -> str:
     rows: list[list[object]] = [[*header]]
-    for name, row in zip(names, probabilities, strict=True):
-        label = int(row.argmax())
+    for name, row, label in zip(names, probabilities, labels, strict=True):
         numbers = (f"{value:.6g}" for value in (row[label], *row))
         rows.append([write_cell(name), label, write_cell(classes[label]), *numbers])
     return csv_text(rows)

@@ -472,6 +472,9 @@ def _plain(markdown: str) -> str:
 
 
 _CAPTIONS = {
+    "evaluation": "Left: sensitivity over 1 − specificity. Center: how often the class is true "
+    "where the model says so, in tenths of the points. Right: net benefit of acting from a "
+    "threshold on, against acting for all or none.",
     "error": "Errors after each round, in percent. A star marks the best round, which was chosen "
     "without test data.",
     "loss": "Losses over rounds. They are different functions of different points: compare their "
@@ -537,7 +540,7 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
         if output.parent == output.parent.parent:
             output = Path(output.name)
     if compared:
-        page = _render("report_comparison.html.template.md", **read_comparison(dirs[0]))
+        page = render("report_comparison.html.template.md", **read_comparison(dirs[0]))
     else:
         page = _page([read_run(path) for path in dirs])
     write_atomically(target or output, page)
@@ -552,7 +555,7 @@ def _page(runs: Sequence[Run]) -> str:
     several = len(runs) > 1
     settings, of_note = settings_rows(runs, labels if several else ["value"])
     rows = summaries(runs)
-    return _render(
+    return render(
         "report.html.template.md",
         title=f"{len(runs)} runs" if several else labels[0],
         labels=labels,
@@ -562,12 +565,12 @@ def _page(runs: Sequence[Run]) -> str:
         begun=[_begun(run) for run in runs],
         tested=any(run.series("test_error")[0] for run in runs),
         labels_points=not all(run.trains for run in runs),
-        over_rounds=_pictures(_over_rounds(runs, figures)),
+        over_rounds=pictures(_over_rounds(runs, figures)),
         settings=settings,
         told=[settings[row] for row in of_note],
         differing=of_note if several else [],
         sections=[
-            tables_of(run) | {"figures": _pictures(_of_one_run(drawn))}
+            tables_of(run) | {"figures": pictures(_of_one_run(drawn))}
             for run, drawn in zip(runs, figures, strict=True)
         ],
     )
@@ -585,7 +588,8 @@ def _begun(run: Run) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _render(template: str, **values: Any) -> str:
+def render(template: str, **values: Any) -> str:
+    """A page from a template beside this file."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -615,7 +619,8 @@ def _of_one_run(figures: Mapping[str, Figure]) -> dict[str, Figure]:
     return {name: figures[name] for name in names}
 
 
-def _pictures(figures: Mapping[str, Figure]) -> list[dict[str, Any]]:
+def pictures(figures: Mapping[str, Figure]) -> list[dict[str, Any]]:
+    """Figures as a page has them, with the captions of their names."""
     return [
         {
             "src": _address("svg+xml", draw_svg(figure)),

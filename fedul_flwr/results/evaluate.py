@@ -1,0 +1,280 @@
+"""A trained model on an owner's labeled points: one page, made of them on the owner's machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from scipy.special import logit
+from scipy.stats import binomtest, bootstrap, mannwhitneyu
+from sklearn.calibration import calibration_curve
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import brier_score_loss, roc_curve
+
+from fedul_flwr.data.arrow import open_parquet
+from fedul_flwr.data.class_labels import class_of_cell
+from fedul_flwr.data.csv_files import CsvFile, open_csv, plain_numbers
+from fedul_flwr.data.safe_files import output_file, write_atomically
+from fedul_flwr.data.types import Bools, Floats
+from fedul_flwr.errors import UserError
+from fedul_flwr.results.figure_style import COLORS, GRAY, new_figure, set_title, style
+from fedul_flwr.results.predict import NAME, class_named, load_model, predict_file
+from fedul_flwr.results.report import pictures, render
+
+THRESHOLDS = np.round(np.arange(0.05, 1, 0.05), 2)
+FEWEST = 2
+"""Points of each kind that an interval of the area under the curve needs."""
+BANDS = 4
+"""Groups of equal size that a column of more than :data:`MOST_VALUES` numbers is cut into."""
+MOST_VALUES, MOST_GROUPS = 8, 40
+RESAMPLES = 1000
+Rows = list[dict[str, str]]
+
+
+def evaluate(
+    model: Path,
+    labels: Path,
+    input_path: Path | None = None,
+    output: Path = Path("evaluation.html"),
+    *,
+    label_column: str = "",
+    id_column: str = "",
+    by: Sequence[str] = (),
+    positive: str = "",
+    threshold: float | None = None,
+    sensitivity: float | None = None,
+    trust_modules: bool = False,
+) -> list[str]:
+    """Write a page about how well a model tells one class from the others; its main lines.
+
+    Parameters
+    ----------
+    model, id_column, trust_modules : see :func:`~fedul_flwr.results.predict.write_predictions`.
+    labels : a ``.csv`` or ``.parquet`` with the true class of each point, and columns to group by.
+    input_path : the points, named as in column ``id_column`` of ``labels`` (``name`` without one);
+        by default ``labels`` itself.
+    label_column : by default the model's, or ``label``.
+    by : columns whose values are evaluated apart; many numbers are cut into quarters.
+    positive : the class; by default the rarest one in the file.
+    threshold : probability of the class from which a point counts as of it.
+    sensitivity : in its place the share of the class that must be found in this file.
+
+    Raises
+    ------
+    UserError
+        If the files do not fit each other or the model, or only one class is there.
+    """
+    if threshold is not None and sensitivity is not None:
+        raise UserError("--threshold and --sensitivity exclude each other.", "options-contradict")
+    if sensitivity is not None and not 0 < sensitivity <= 1:
+        raise UserError("--sensitivity must be above 0, up to 1.", "option-not-allowed")
+    target = output_file(output, [model, labels, *([input_path] if input_path else [])], ".html")
+    predictor = load_model(model, trust_modules=trust_modules)
+    column = label_column or predictor.table.label or "label"
+    names, probabilities = predict_file(predictor, input_path or labels, id_column)
+    frame = _table(labels, column, by, (id_column or NAME) if input_path else id_column)
+    if input_path is not None:
+        frame = _named(frame, id_column or NAME, labels).reindex(names)
+    classes = predictor.class_names
+    numbers = {name: k for k, name in enumerate(classes)}
+    cells = frame[column].where(frame[column].notna(), "").astype(str)
+    true = cells.map({cell: class_of_cell(cell, numbers) for cell in cells.unique()})
+    if true.isna().any():
+        raise UserError(
+            f"Column {column!r} of {labels} holds a label that is no class of the model: the "
+            f"classes are {', '.join(classes)}.",
+            "label-unknown",
+        )
+    labeled = (true >= 0).to_numpy()
+    frame, truth = frame[labeled], true[labeled].to_numpy(int)
+    present = np.bincount(truth, minlength=len(classes))
+    rarest = int(np.where(present > 0, present, len(truth) + 1).argmin())
+    chosen = class_named(classes, positive) if positive else rarest
+    scores, is_class = probabilities[labeled, chosen], truth == chosen
+    if is_class.all() or not is_class.any():
+        raise UserError(
+            f"{labels} has no labels of {classes[chosen]!r} or none of another class: both are "
+            "needed.",
+            "labels-missing",
+        )
+    at = 0.5 if threshold is None else threshold
+    if sensitivity is not None:
+        at = threshold_for(scores, is_class, sensitivity)
+    area = area_in_words(scores, is_class)
+    here = at_threshold(scores, is_class, at)
+    calibration, fitted = calibrated(scores, is_class)
+    page = render(
+        "evaluation.html.template.md",
+        title=f"{model.name} on {labels.name}",
+        date=f"{datetime.now(UTC):%Y-%m-%d}",
+        positive=classes[chosen],
+        chosen_here=sensitivity is not None,
+        threshold=f"{at:.4g}",
+        facts=[
+            {"": "points", " ": f"{len(scores)}, and {(~labeled).sum()} without a label"},
+            {"": f"of class {classes[chosen]}", " ": share(is_class.sum(), len(scores))},
+            {"": "area under the ROC curve", " ": area},
+            *({"": key, " ": value} for key, value in here.items()),
+        ],
+        thresholds=[
+            {"threshold": f"{t:.2f}"} | at_threshold(scores, is_class, t) for t in THRESHOLDS
+        ],
+        calibration=calibration,
+        fitted=fitted,
+        groups=[row for name in by for row in groups(frame[name], scores, is_class, at)],
+        figures=pictures({"evaluation": figure(scores, is_class)}),
+    )
+    write_atomically(target, page)
+    return [
+        f"Class {classes[chosen]}: {share(is_class.sum(), len(scores))}; AUC {area}",
+        f"At threshold {at:.4g}: "
+        + ", ".join(f"{key} {value}" for key, value in here.items() if "s" in key[:1]),
+    ]
+
+
+def share(part: int, whole: int) -> str:
+    """A share in percent with its 95 % interval (Wilson), and its counts."""
+    if not whole:
+        return "–"
+    low, high = binomtest(int(part), int(whole)).proportion_ci(method="wilson")
+    return f"{100 * part / whole:.1f} % ({100 * low:.1f} to {100 * high:.1f}; {part} of {whole})"
+
+
+def area_in_words(scores: Floats, is_class: Bools) -> str:
+    """Area under the ROC curve with its 95 % interval, from resamples of both kinds of points."""
+
+    def area(ill: Any, well: Any, axis: int = -1) -> Any:
+        ranks = mannwhitneyu(ill, well, axis=axis, method="asymptotic").statistic
+        return ranks / (ill.shape[axis] * well.shape[axis])
+
+    both = scores[is_class], scores[~is_class]
+    if min(map(len, both)) < FEWEST:
+        return "–" if min(map(len, both)) < 1 else f"{area(*both):.3f}"
+    low, high = bootstrap(
+        both,
+        area,
+        n_resamples=RESAMPLES,
+        batch=max(1, 10**6 // len(scores)),
+        method="percentile",
+        random_state=np.random.default_rng(0),
+    ).confidence_interval
+    return f"{area(*both):.3f} ({low:.3f} to {high:.3f})"
+
+
+def threshold_for(scores: Floats, is_class: Bools, sensitivity: float) -> float:
+    """The highest threshold at which at least this share of the class is found."""
+    _, found_share, thresholds = roc_curve(is_class, scores, drop_intermediate=False)
+    return float(thresholds[np.argmax(found_share >= sensitivity - 1e-12)])
+
+
+def at_threshold(scores: Floats, is_class: Bools, at: float) -> dict[str, str]:
+    """Shares of the four kinds at a threshold, with their intervals."""
+    flagged = scores >= at
+    right = int((flagged & is_class).sum()), int((~flagged & ~is_class).sum())
+    return {
+        "sensitivity": share(right[0], is_class.sum()),
+        "specificity": share(right[1], (~is_class).sum()),
+        "positive predictive value": share(right[0], flagged.sum()),
+        "negative predictive value": share(right[1], (~flagged).sum()),
+    }
+
+
+def calibrated(scores: Floats, is_class: Bools) -> tuple[Rows, tuple[str, str] | None]:
+    """Measures of calibration, and intercept and slope of logit(p) that calibrate on this file.
+
+    There are none where a threshold tells all points apart: the slope would be infinite.
+    """
+    rows = {
+        "mean probability": f"{scores.mean():.4f}",
+        "share of the class": f"{is_class.mean():.4f}",
+        "Brier score": f"{brier_score_loss(is_class, scores):.4f}",
+    }
+    if scores[is_class].min() > scores[~is_class].max() or np.ptp(scores) == 0:
+        return [{"": key, " ": value} for key, value in rows.items()], None
+    odds = logit(np.clip(scores, 1e-6, 1 - 1e-6))[:, None]
+    model = LogisticRegression(C=1e9, max_iter=1000).fit(odds, is_class)
+    again = brier_score_loss(is_class, model.predict_proba(odds)[:, 1])
+    slope, intercept = f"{model.coef_[0, 0]:.4f}", f"{model.intercept_[0]:.4f}"
+    rows |= {"calibration intercept": intercept, "calibration slope": slope}
+    rows["Brier score after recalibration"] = f"{again:.4f}"
+    return [{"": key, " ": value} for key, value in rows.items()], (intercept, slope)
+
+
+def groups(column: Any, scores: Floats, is_class: Bools, at: float) -> Iterator[dict[str, str]]:
+    """A row for each value of a column, or for each quarter of many numbers."""
+    numbers = pd.to_numeric(column, errors="coerce")
+    if numbers.notna().sum() == column.notna().sum() and numbers.nunique() > MOST_VALUES:
+        column = pd.qcut(numbers, BANDS, duplicates="drop").astype(str).where(numbers.notna())
+    if column.nunique() > MOST_GROUPS:
+        raise UserError(
+            f"Column {column.name!r} has {column.nunique()} different texts: --by takes at most "
+            f"{MOST_GROUPS} groups.",
+            "column-of-identifiers",
+        )
+    for value in [*sorted(column.dropna().unique()), None]:
+        here = (column.isna() if value is None else column == value).to_numpy()
+        if here.any():
+            shares = at_threshold(scores[here], is_class[here], at)
+            yield {
+                "group": f"{column.name}: {'no value' if value is None else value}",
+                "points": str(here.sum()),
+                "of the class": str(is_class[here].sum()),
+                "AUC": area_in_words(scores[here], is_class[here]),
+                **{key: shares[key] for key in ("sensitivity", "specificity")},
+            }
+
+
+def net_benefit(scores: Floats, is_class: Bools, at: float) -> float:
+    """Net benefit of acting from a threshold on, per point (Vickers and Elkin, 2006)."""
+    flagged = scores >= at
+    return float((flagged & is_class).mean() - (flagged & ~is_class).mean() * at / (1 - at))
+
+
+def figure(scores: Floats, is_class: Bools) -> Figure:
+    """ROC curve, calibration and decision curve."""
+    drawn = new_figure(11, 3.6)
+    set_title(drawn, "ROC curve, calibration, decision curve")
+    roc, reliability, decision = map(style, drawn.subplots(1, 3))
+    wrong, right, _ = roc_curve(is_class, scores)
+    roc.plot(wrong, right, color=COLORS[0])
+    roc.set(xlabel="1 − specificity", ylabel="sensitivity")
+    true, predicted = calibration_curve(is_class, scores, n_bins=10, strategy="quantile")
+    reliability.plot(predicted, true, "o-", color=COLORS[0])
+    reliability.set(xlabel="probability", ylabel="share of the class (tenths of the points)")
+    for axes in (roc, reliability):
+        axes.plot([0, 1], [0, 1], color=GRAY, linewidth=1)
+    curves = {"model": scores, "all": np.ones_like(scores), "none": np.zeros_like(scores)}
+    for (label, values), color in zip(curves.items(), (COLORS[0], COLORS[1], GRAY), strict=True):
+        benefit = [net_benefit(values, is_class, at) for at in THRESHOLDS]
+        decision.plot(THRESHOLDS, benefit, label=label, color=color)
+    decision.set(xlabel="threshold", ylabel="net benefit", ylim=(-0.05, is_class.mean() + 0.05))
+    decision.legend(frameon=False, fontsize=9)
+    return drawn
+
+
+def _table(file: Path, column: str, by: Sequence[str], key: str) -> Any:
+    """A table with these columns, numbers in those of ``by`` with a decimal point."""
+    is_csv = file.suffix.lower() == ".csv"
+    table = open_csv(file, as_written=[column, key]) if is_csv else open_parquet(file)
+    names = table.cells.column_names if isinstance(table, CsvFile) else table.names
+    for name in filter(None, [column, *by, key]):
+        if name not in names:
+            raise UserError(
+                f"{file} has no column {name!r}; it has {', '.join(names)}.",
+                "column-missing",
+                name=name,
+            )
+    if isinstance(table, CsvFile):
+        return plain_numbers(table, by).cells.to_pandas()
+    return pd.concat([batch.to_pandas() for batch in table.batches([*{column, *by, key} - {""}])])
+
+
+def _named(frame: Any, key: str, file: Path) -> Any:
+    if frame[key].duplicated().any():
+        raise UserError(f"Column {key!r} of {file} names a point twice.", "name-twice")
+    return frame.set_index(frame[key].astype(str))
