@@ -50,24 +50,20 @@ def evaluate(
     sensitivity: float | None = None,
     trust_modules: bool = False,
 ) -> list[str]:
-    """Write a page about how well a model tells one class from the others; its main lines.
+    """Write a page about how well a model tells one class from the others; returns its main lines.
+
+    Raises a UserError if the files do not fit each other or the model, or a class is missing.
 
     Parameters
     ----------
-    model, id_column, trust_modules : see :func:`~fedul_flwr.results.predict.write_predictions`.
     labels : a ``.csv`` or ``.parquet`` with the true class of each point, and columns to group by.
     input_path : the points, named as in column ``id_column`` of ``labels`` (``name`` without one);
         by default ``labels`` itself.
     label_column : by default the model's, or ``label``.
     by : columns whose values are evaluated apart; many numbers are cut into quarters.
     positive : the class; by default the rarest one in the file.
-    threshold : probability of the class from which a point counts as of it.
-    sensitivity : in its place the share of the class that must be found in this file.
-
-    Raises
-    ------
-    UserError
-        If the files do not fit each other or the model, or only one class is there.
+    threshold, sensitivity : probability of the class from which a point counts as of it, by default
+        0.5, or the share of the class that must be found in this file.
     """
     if threshold is not None and sensitivity is not None:
         raise UserError("--threshold and --sensitivity exclude each other.", "options-contradict")
@@ -167,9 +163,11 @@ def area_in_words(scores: Floats, is_class: Bools) -> str:
 
 
 def threshold_for(scores: Floats, is_class: Bools, sensitivity: float) -> float:
-    """The highest threshold at which at least this share of the class is found."""
-    _, found_share, thresholds = roc_curve(is_class, scores, drop_intermediate=False)
-    return float(thresholds[np.argmax(found_share >= sensitivity - 1e-12)])
+    """The highest threshold of four digits at which at least this share of the class is found."""
+    _, shares, thresholds = roc_curve(is_class, scores, drop_intermediate=False)
+    at = float(thresholds[np.argmax(shares >= sensitivity - 1e-12)])
+    unit = 10.0 ** (np.floor(np.log10(max(at, 1e-30))) - 3)
+    return float(f"{np.floor(at / unit + 1e-9) * unit:.4g}")  # a page shows it, to be copied
 
 
 def at_threshold(scores: Floats, is_class: Bools, at: float) -> dict[str, str]:

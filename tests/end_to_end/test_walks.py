@@ -132,6 +132,13 @@ def test_given_csv_files_then_the_model_predicts(deployment: Deployment, tmp_pat
     assert list(out["patient"]) == list(new["patient"])
     assert (out["class"] == new["sepsis"]).mean() > 0.9
 
+    # What a clinician asks, on this hospital's own outcomes.
+    new.to_csv(home / "y.csv", index=False)
+    options = ["--labels", "y.csv", "--label-column", "sepsis", "--by", "sex,age"]
+    said = told([program, "evaluate", "--model", "model.zip", *options], home, env)
+    assert "Class " in said
+    assert "sex: f" in (home / "evaluation.html").read_text()
+
     told([program, "report", run], tmp_path, env)
     page = (run / "report.html").read_text()
     for text in ("owner-0", "owner-2", "What left each owner", "What is not protected"):

@@ -1,5 +1,6 @@
 """A row has one prediction: alone, among others, in any order of rows and columns, in any file."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import fedul_flwr as ff
 from fedul_flwr.data.columns import read_columns
 from fedul_flwr.results.export import export
+from fedul_flwr.results.model_file import pack
 from tests.support.points import load_points
 from tests.support.refusals import refuses
 
@@ -150,6 +152,28 @@ def test_given_an_exported_model_then_it_fills_gaps_alike(run: ff.Result, tmp_pa
     [found] = session.run(None, {"points": with_gaps})
     np.testing.assert_allclose(found[:1], run.predict_proba(row), atol=1e-5)
     np.testing.assert_allclose(found[1:], run.predict_proba(frame.iloc[1:]), atol=1e-5)
+
+
+def test_given_the_page_then_a_program_without_this_package_predicts_the_same(
+    run: ff.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    page = Path(__file__).parents[2] / "docs" / "running.md"
+    [example] = re.findall(r"```python\n(import json\n.*?)```", page.read_text(), re.DOTALL)
+    packed = pack(run.directory, tmp_path / "patients.zip")
+    assert export(packed) == tmp_path / "patients.onnx"
+    monkeypatch.chdir(tmp_path)
+    frame = training().drop(columns="label").iloc[:20]
+    cells = frame.astype(object).to_dict("records")
+    rows = [{k: None if pd.isna(v) else str(v) for k, v in row.items()} for row in cells]
+    assert any(None in row.values() for row in rows)
+    for row in rows:  # truth values are numbers
+        for name in ("truth", "truthful"):
+            row[name] = {"True": "1", "False": "0", None: None}[row[name]]
+    values: dict[str, Any] = {"rows": rows}
+    exec(example, values)
+    np.testing.assert_allclose(values["probabilities"], run.predict_proba(frame), atol=1e-5)
+    assert values["about"]["features"] == list(run.predictor.table.columns.features)
 
 
 def test_given_a_new_category_then_a_prediction_is_refused(run: ff.Result) -> None:
