@@ -237,29 +237,13 @@ def rotate(
 @deploy.command(**with_examples("fedul-flwr deploy backup consortium -o monday.tar.gz"))
 def backup(
     directory: Consortium,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="New file to write.")
-    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="New .tar.gz to write.")],
 ) -> None:
     """Copy the server's folder, with its database and keys, into one file."""
     from fedul_flwr.deploy.backup import backup
 
-    file = user_path(output)
-    backup(user_path(directory), file)
-    typer.echo(f"Written: {file}. It holds the server's key: keep it as secret.")
-
-
-@deploy.command(**with_examples("fedul-flwr deploy restore monday.tar.gz consortium"))
-def restore(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Of deploy backup.")],
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where server/ is written.")],
-) -> None:
-    """Write the server's folder of a backup."""
-    from fedul_flwr.deploy.backup import restore
-
-    root = user_path(directory)
-    restore(user_path(file), root)
-    typer.echo(f"Written: {root / 'server'}. End the other SuperLink before you start this one.")
+    backup(user_path(directory), user_path(output))
+    typer.echo(f"Written: {output}. It holds the server's key: keep it as secret.")
 
 
 def _echo(lines: Iterable[str]) -> None:

@@ -9,14 +9,8 @@ import typer
 
 from fedul_flwr.cli.options import TrustModules
 
-Model = Annotated[
-    Path,
-    typer.Option(
-        metavar="RUN|FILE",
-        exists=True,
-        help="Directory of a run, or a file that fedul-flwr pack wrote.",
-    ),
-]
+_MODEL = "Directory of a run, or a file that fedul-flwr pack wrote."
+Model = Annotated[Path, typer.Option(metavar="RUN|FILE", exists=True, help=_MODEL)]
 IdColumn = Annotated[
     str,
     typer.Option(
@@ -95,29 +89,16 @@ def predict(
 
 def evaluate(
     model: Model,
-    labels: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            help="Table with the true classes, and with the points if there is no --input.",
-        ),
-    ],
+    labels: Annotated[Path, typer.Option(exists=True, help="Table with the true classes.")],
     input_path: Annotated[
-        Path | None,
-        typer.Option("--input", exists=True, help="The points: images, or a table."),
+        Path | None, typer.Option("--input", exists=True, help="The points, if not in --labels.")
     ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", dir_okay=False, help="HTML file to write.")
-    ] = Path("evaluation.html"),
-    label_column: Annotated[
-        str, typer.Option(metavar="NAME", help="Of --labels; the model's, or label, by default.")
-    ] = "",
+    output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")] = Path(
+        "evaluation.html"
+    ),
+    label_column: Annotated[str, typer.Option(help="By default the model's, or label.")] = "",
     id_column: IdColumn = "",
-    by: Annotated[
-        str, typer.Option(metavar="A,B,…", help="Columns of --labels to evaluate apart by.")
-    ] = "",
+    by: Annotated[str, typer.Option(metavar="A,B,…", help="Columns to evaluate apart by.")] = "",
     positive: Positive = "",
     threshold: Threshold = None,
     sensitivity: Annotated[
@@ -161,14 +142,7 @@ def pack(
 
 
 def export(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN|FILE",
-            exists=True,
-            help="Directory of a run, or a file that fedul-flwr pack wrote.",
-        ),
-    ],
+    run: Annotated[Path, typer.Argument(metavar="RUN|FILE", exists=True, help=_MODEL)],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", dir_okay=False, help="By default model.onnx in or beside."),

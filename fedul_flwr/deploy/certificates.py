@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
+from typing import cast
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -88,20 +89,12 @@ def validity(certificate: x509.Certificate) -> str:
 
 
 def read_identity(key: bytes, certificate: bytes) -> Identity:
-    """A key and its certificate from their PEM.
-
-    Raises
-    ------
-    ValueError
-        If they are none, or do not belong together.
-    """
+    """A key and its certificate from their PEM; ValueError if they do not belong together."""
     private = serialization.load_pem_private_key(key, None)
     signed = x509.load_pem_x509_certificate(certificate)
-    if not isinstance(private, ec.EllipticCurvePrivateKey):
-        raise ValueError("a key of another kind")
     if private.public_key() != signed.public_key():
         raise ValueError("the key of another certificate")
-    return Identity(private, signed)
+    return Identity(cast(ec.EllipticCurvePrivateKey, private), signed)
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

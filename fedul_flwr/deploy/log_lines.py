@@ -17,9 +17,7 @@ from datetime import UTC, datetime
 FILTER = "FEDUL_LOG_FILTER"
 """Environment variable: id of the process that reads what a program writes."""
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
-_LEVEL = re.compile(
-    r"(?:\S+Z )?(DEBUG|INFO|WARNING|ERROR|CRITICAL) *(?:\[[\w.]+\])? *:? *(.*)", re.DOTALL
-)
+_LEVEL = re.compile(r"(?:\S+Z )?(DEBUG|INFO|WARNING|ERROR|CRITICAL) *(?:\[[\w.]+\])? *:? *(.*)")
 
 
 def line_in_form(line: str, form: str, program: str, now: datetime) -> str:

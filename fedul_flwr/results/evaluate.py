@@ -27,13 +27,8 @@ from fedul_flwr.results.predict import NAME, class_named, load_model, predict_fi
 from fedul_flwr.results.report import pictures, render
 
 THRESHOLDS = np.round(np.arange(0.05, 1, 0.05), 2)
-FEWEST = 2
-"""Points of each kind that an interval of the area under the curve needs."""
-BANDS = 4
-"""Groups of equal size that a column of more than :data:`MOST_VALUES` numbers is cut into."""
 MOST_VALUES, MOST_GROUPS = 8, 40
-RESAMPLES = 1000
-Rows = list[dict[str, str]]
+"""Different numbers, and different texts, of a column that are groups of their own."""
 
 
 def evaluate(
@@ -74,8 +69,13 @@ def evaluate(
     column = label_column or predictor.table.label or "label"
     names, probabilities = predict_file(predictor, input_path or labels, id_column)
     frame = _table(labels, column, by, (id_column or NAME) if input_path else id_column)
+    unused = 0
     if input_path is not None:
-        frame = _named(frame, id_column or NAME, labels).reindex(names)
+        frame.index = frame[id_column or NAME].astype(str)
+        if not frame.index.is_unique:
+            raise UserError(f"{labels} names a point twice.", "name-twice")
+        unused = len(frame.index.difference(names))
+        frame = frame.reindex(names)
     classes = predictor.class_names
     numbers = {name: k for k, name in enumerate(classes)}
     cells = frame[column].where(frame[column].notna(), "").astype(str)
@@ -103,6 +103,12 @@ def evaluate(
         at = threshold_for(scores, is_class, sensitivity)
     area = area_in_words(scores, is_class)
     here = at_threshold(scores, is_class, at)
+    left_out = f"{(~labeled).sum()} without a label, and {unused} labels without a point"
+    facts = {
+        "points": f"{len(scores)}; left out: {left_out}",
+        f"of class {classes[chosen]}": share(is_class.sum(), len(scores)),
+        "area under the ROC curve": area,
+    }
     calibration, fitted = calibrated(scores, is_class)
     page = render(
         "evaluation.html.template.md",
@@ -110,17 +116,10 @@ def evaluate(
         date=f"{datetime.now(UTC):%Y-%m-%d}",
         positive=classes[chosen],
         chosen_here=sensitivity is not None,
-        threshold=f"{at:.4g}",
-        facts=[
-            {"": "points", " ": f"{len(scores)}, and {(~labeled).sum()} without a label"},
-            {"": f"of class {classes[chosen]}", " ": share(is_class.sum(), len(scores))},
-            {"": "area under the ROC curve", " ": area},
-            *({"": key, " ": value} for key, value in here.items()),
-        ],
-        thresholds=[
-            {"threshold": f"{t:.2f}"} | at_threshold(scores, is_class, t) for t in THRESHOLDS
-        ],
-        calibration=calibration,
+        threshold=f"{at:g}",
+        facts=[{"": key, " ": value} for key, value in (facts | here).items()],
+        thresholds=[{"threshold": t} | at_threshold(scores, is_class, t) for t in THRESHOLDS],
+        calibration=[{"": key, " ": value} for key, value in calibration.items()],
         fitted=fitted,
         groups=[row for name in by for row in groups(frame[name], scores, is_class, at)],
         figures=pictures({"evaluation": figure(scores, is_class)}),
@@ -128,8 +127,7 @@ def evaluate(
     write_atomically(target, page)
     return [
         f"Class {classes[chosen]}: {share(is_class.sum(), len(scores))}; AUC {area}",
-        f"At threshold {at:.4g}: "
-        + ", ".join(f"{key} {value}" for key, value in here.items() if "s" in key[:1]),
+        f"At threshold {at:g}: " + "; ".join(f"{key} {value}" for key, value in here.items()),
     ]
 
 
@@ -149,12 +147,12 @@ def area_in_words(scores: Floats, is_class: Bools) -> str:
         return ranks / (ill.shape[axis] * well.shape[axis])
 
     both = scores[is_class], scores[~is_class]
-    if min(map(len, both)) < FEWEST:
-        return "–" if min(map(len, both)) < 1 else f"{area(*both):.3f}"
+    if min(map(len, both)) < 2:
+        return f"{area(*both):.3f}" if all(map(len, both)) else "–"
     low, high = bootstrap(
         both,
         area,
-        n_resamples=RESAMPLES,
+        n_resamples=1000,
         batch=max(1, 10**6 // len(scores)),
         method="percentile",
         random_state=np.random.default_rng(0),
@@ -182,7 +180,7 @@ def at_threshold(scores: Floats, is_class: Bools, at: float) -> dict[str, str]:
     }
 
 
-def calibrated(scores: Floats, is_class: Bools) -> tuple[Rows, tuple[str, str] | None]:
+def calibrated(scores: Floats, is_class: Bools) -> tuple[dict[str, str], tuple[str, str] | None]:
     """Measures of calibration, and intercept and slope of logit(p) that calibrate on this file.
 
     There are none where a threshold tells all points apart: the slope would be infinite.
@@ -193,21 +191,21 @@ def calibrated(scores: Floats, is_class: Bools) -> tuple[Rows, tuple[str, str] |
         "Brier score": f"{brier_score_loss(is_class, scores):.4f}",
     }
     if scores[is_class].min() > scores[~is_class].max() or np.ptp(scores) == 0:
-        return [{"": key, " ": value} for key, value in rows.items()], None
+        return rows, None
     odds = logit(np.clip(scores, 1e-6, 1 - 1e-6))[:, None]
     model = LogisticRegression(C=1e9, max_iter=1000).fit(odds, is_class)
     again = brier_score_loss(is_class, model.predict_proba(odds)[:, 1])
     slope, intercept = f"{model.coef_[0, 0]:.4f}", f"{model.intercept_[0]:.4f}"
     rows |= {"calibration intercept": intercept, "calibration slope": slope}
     rows["Brier score after recalibration"] = f"{again:.4f}"
-    return [{"": key, " ": value} for key, value in rows.items()], (intercept, slope)
+    return rows, (intercept, slope)
 
 
 def groups(column: Any, scores: Floats, is_class: Bools, at: float) -> Iterator[dict[str, str]]:
     """A row for each value of a column, or for each quarter of many numbers."""
     numbers = pd.to_numeric(column, errors="coerce")
     if numbers.notna().sum() == column.notna().sum() and numbers.nunique() > MOST_VALUES:
-        column = pd.qcut(numbers, BANDS, duplicates="drop").astype(str).where(numbers.notna())
+        column = pd.qcut(numbers, 4, duplicates="drop").astype(str).where(numbers.notna())
     if column.nunique() > MOST_GROUPS:
         raise UserError(
             f"Column {column.name!r} has {column.nunique()} different texts: --by takes at most "
@@ -270,9 +268,3 @@ def _table(file: Path, column: str, by: Sequence[str], key: str) -> Any:
     if isinstance(table, CsvFile):
         return plain_numbers(table, by).cells.to_pandas()
     return pd.concat([batch.to_pandas() for batch in table.batches([*{column, *by, key} - {""}])])
-
-
-def _named(frame: Any, key: str, file: Path) -> Any:
-    if frame[key].duplicated().any():
-        raise UserError(f"Column {key!r} of {file} names a point twice.", "name-twice")
-    return frame.set_index(frame[key].astype(str))

@@ -1,6 +1,7 @@
 """Owners who come and go, new keys and certificates, a backup: all but the SuperLink is real."""
 
 import sqlite3
+import subprocess
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -245,8 +246,6 @@ def test_given_no_tls_then_owners_come_and_go_and_there_is_nothing_to_rotate(
         (["rotate", "{}", "authority", "--public-key", "x"], "options-contradict"),
         (["backup", "{}", "-o", "{}/server/x.tar.gz"], "path-not-usable"),
         (["backup", "{}", "-o", "{}/README.md"], "file-exists"),
-        (["restore", "{}/README.md", "{}/new"], "file-damaged"),
-        (["restore", "{}/README.md", "{}"], "file-exists"),
     ],
 )
 def test_wrong_orders_are_refused_and_change_nothing(
@@ -271,8 +270,10 @@ def test_given_a_backup_when_restored_then_the_server_has_all_it_had(
     assert (tmp_path / "b.tar.gz").stat().st_mode & 0o777 == 0o600
     with tarfile.open(tmp_path / "b.tar.gz") as archive:
         assert not [name for name in archive.getnames() if "ca.key" in name or "node.key" in name]
-    said("restore", tmp_path / "b.tar.gz", tmp_path / "new")
+    (tmp_path / "new").mkdir()
+    subprocess.run(["tar", "-xzf", tmp_path / "b.tar.gz", "-C", tmp_path / "new"], check=True)
     restored = tmp_path / "new" / "server"
+    assert restored.stat().st_mode & 0o777 == 0o700
     for file in server.rglob("*"):
         if file.is_file() and file.parent.name not in ("flower", "state"):
             copy = restored / file.relative_to(server)
@@ -281,7 +282,3 @@ def test_given_a_backup_when_restored_then_the_server_has_all_it_had(
     with closing(sqlite3.connect(restored / "state/superlink.db")) as database:
         assert database.execute("SELECT key FROM node").fetchall() == [("of owner-0",)]
     assert (restored / "flower").is_dir()
-    assert refused("restore", tmp_path / "b.tar.gz", tmp_path / "new") == "file-exists"
-    (tmp_path / "cut.tar.gz").write_bytes((tmp_path / "b.tar.gz").read_bytes()[:2000])
-    assert refused("restore", tmp_path / "cut.tar.gz", tmp_path / "other") == "file-damaged"
-    assert not (tmp_path / "other" / "server").exists()

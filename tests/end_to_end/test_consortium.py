@@ -1,6 +1,7 @@
 """The life of a consortium, as docs/consortium.md tells it, with real programs on this machine."""
 
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def test_a_consortium_lives(tmp_path: Path) -> None:
         there.manage("backup", there.files, "-o", tmp_path / "backup.tar.gz")
         there.kill("superlink")
         shutil.rmtree(there.files / "server")
-        there.manage("restore", tmp_path / "backup.tar.gz", there.files)
+        subprocess.run(["tar", "-xzf", tmp_path / "backup.tar.gz", "-C", there.files], check=True)
         there.manage("rotate", there.files, "certificate")
         there.start_superlink()
         assert "not registered" not in states(there).values()

@@ -105,7 +105,7 @@ def test_given_probabilities_off_by_a_line_in_logits_then_recalibration_finds_it
     rows, fitted = calibrated(1 / (1 + np.exp(-odds)), ill)
     assert fitted is not None
     assert [float(text) for text in fitted] == pytest.approx([0.5, 0.7], abs=0.05)
-    values = {row[""]: float(row[" "]) for row in rows}
+    values = {key: float(text) for key, text in rows.items()}
     assert values["Brier score after recalibration"] < values["Brier score"]
     # All told apart, or all alike: no line can be fitted.
     assert calibrated(np.array([0.9, 0.8, 0.1]), np.array([True, True, False]))[1] is None
@@ -140,7 +140,7 @@ def test_given_one_file_then_the_page_has_it_all_and_no_point(model: Path, tmp_p
     lines = module.evaluate(model, labels, None, tmp_path / "e.html", by=["age"], positive="ill")
     assert lines[0].startswith("Class ill: 50.0 % (21.5 to 78.5; 4 of 8); AUC 0.812 (")
     page = (tmp_path / "e.html").read_text()
-    assert "8, and 1 without a label" in page
+    assert "8; left out: 1 without a label, and 0 labels without a point" in page
     assert "age: 50.5" in page.replace("<wbr>", "")  # few numbers are values of their own
     assert "secret" not in page
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
@@ -152,11 +152,14 @@ def test_given_points_apart_then_names_join_them(model: Path, tmp_path: Path) ->
     y = pd.DataFrame(
         {"patient": [f"id{n}" for n in order], "outcome": np.where(ILL, "ill", "sound")[order]}
     )
-    y.iloc[1:].to_csv(tmp_path / "y.csv", index=False)
+    y.replace(y.patient[0], "id99").to_csv(tmp_path / "y.csv", index=False)
     options: dict[str, Any] = {"id_column": "patient", "positive": "ill"}
     files = (tmp_path / "y.csv", tmp_path / "points.csv", tmp_path / "e.html")
     module.evaluate(model, *files, **options)
-    assert "7, and 1 without a label" in (tmp_path / "e.html").read_text()
+    assert (
+        "7; left out: 1 without a label, and 1 labels without a point"
+        in (tmp_path / "e.html").read_text()
+    )
     y.to_csv(tmp_path / "y.csv", index=False)
     assert "AUC 0.812" in module.evaluate(model, *files, **options)[0]
     pd.concat([y, y]).to_csv(tmp_path / "y.csv", index=False)
