@@ -60,13 +60,20 @@ class Deployment:
         assert wait_for_end(done) == 0, self.said("manage")
         return self.said("manage")
 
-    def start_node(self, client: int, data: Path, labels: Path | None = None, **env: str) -> None:
+    def start_node(
+        self,
+        client: int,
+        data: Path,
+        labels: Path | None = None,
+        venv: Path = PROGRAMS.parent,
+        **env: str,
+    ) -> None:
         """Start an owner's SuperNode on ``data``, perhaps once more, with more environment."""
         folder = self.owner(client)
         limits = "allow-known-seed=true min-labeled-clients=1"
         values = {"DATA": data, "LABELS": labels or "", "PORT": self.ports[1 + client]}
         values["LIMITS"] = limits
-        write_settings(folder / "node.env", {**values, "VENV": PROGRAMS.parent})
+        write_settings(folder / "node.env", {**values, "VENV": venv})
         self._start(f"node-{client}", [folder / "start-supernode.sh"], env)
 
     def node_id(self, client: int) -> int:
