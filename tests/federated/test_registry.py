@@ -298,6 +298,28 @@ def test_given_owners_when_one_goes_then_lines_and_card_say_who_the_model_has_le
         assert "owner-1 (round 1)" in packed.read("model-card.md").decode()
 
 
+def test_given_an_owner_added_while_a_run_goes_on_then_it_joins_and_a_removed_one_does_not(
+    run: Run, owners_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    listed = owners_file.read_text().splitlines(keepends=True)
+    owners_file.write_text("".join(listed[:2]))
+
+    def there(round: int) -> range:
+        if round == 3:  # `deploy add` has written the list anew
+            owners_file.write_text("".join(listed[:3]) + "# 0 owner-3, until 2026-01-01\n")
+        return ALL if round > 2 else range(2)
+
+    fleet = {"partitions": [3, 2, 1, 0], "announced": 9, "registered": ALL}
+    directory, _ = run(there, **fleet, **LENIENT)
+    assert [line["owners"] for line in metrics(directory)] == [
+        *[["owner-1", "owner-0"]] * 2,
+        *[["owner-2", "owner-1", "owner-0"]] * 2,
+    ]
+    assert "away" not in metrics(directory)[0]  # the list has two, whatever nodes announce
+    assert "partition-id 0, which is that of nobody in the list of owners" in caplog.text
+
+
 def test_given_a_chosen_round_then_owners_of_later_ones_are_not_in_its_model() -> None:
     lines = [{"round": 1, "owners": ["a"]}, {"round": 2, "owners": ["b"]}, {"round": 3}]
     assert rounds_of_owners(lines, 1) == {"owners": {"a": [1]}}
