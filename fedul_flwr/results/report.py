@@ -579,13 +579,8 @@ def _page(runs: Sequence[Run]) -> str:
 def _begun(run: Run) -> str:
     """When a run began, and Flower's number of it, as far as they were recorded."""
     environment = run.environment or {}
-    number, federation = (environment.get(key) for key in ("flower_run", "federation"))
-    parts = [
-        f"Started {environment['started']}" if environment.get("started") else "",
-        f"Flower's run {number}" if number else "",
-        f"federation {federation}" if federation else "",
-    ]
-    return ", ".join(filter(None, parts))
+    words = {"started": "Started", "flower_run": "Flower's run"}
+    return ", ".join(f"{words[key]} {environment[key]}" for key in words if environment.get(key))
 
 
 def render(template: str, **values: Any) -> str:

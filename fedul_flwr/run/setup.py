@@ -274,7 +274,7 @@ def describe(
     about: dict[str, Any] = {"arithmetic": arithmetic}
     about["started"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     if isinstance(grid, PackingGrid):
-        about |= {"flower_run": grid.run.run_id, "federation": grid.run.federation_id}
+        about["flower_run"] = str(grid.run.run_id)
     directory.write_json(store.ENVIRONMENT, describe_environment() | about)
 
 

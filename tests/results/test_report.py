@@ -226,10 +226,10 @@ def test_a_page_has_date_and_run_and_speaks_of_test_errors_only_if_there_are_som
 ) -> None:
     directory = write_run(tmp_path / "run", rounds=2)
     environment = directory / "environment.json"
-    about = {"started": "2026-11-28 08:00 UTC", "flower_run": 123, "federation": "north"}
+    about = {"started": "2026-11-28 08:00 UTC", "flower_run": "123"}
     environment.write_text(json.dumps(json.loads(environment.read_text()) | about))
     text = _Page(report([directory])).text
-    assert "Started 2026-11-28 08:00 UTC, Flower's run 123, federation north." in text
+    assert "Started 2026-11-28 08:00 UTC, Flower's run 123." in text
     assert "Errors are test errors" in text
     lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     none = "".join(json.dumps(line | {"test_error": None}) + "\n" for line in lines)
