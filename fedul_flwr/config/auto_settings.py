@@ -28,8 +28,9 @@ LEAST_SIDE = 16
 """Smallest side in pixels of images for a batch-normalized network and turned and shifted views.
 Smaller ones learn better without both, and in fewer steps of constant size."""
 LARGEST_SIDE = 32
-"""Largest side in pixels of images for `cnn6-quarter`, whose linear layer is too large beyond."""
-BATCH, EPOCHS = 16, 2
+"""Largest side in pixels of color images for `cnn6-quarter`, whose linear layer is too large
+beyond. Gray ones get `cnn2`, which makes twice as many steps in the same time."""
+BATCH, EPOCHS, GRAY_EPOCHS = 16, 2, 4
 LEAST_STEPS, MOST_EPOCHS = 40, 20
 """A client makes at least so many steps in a round, unless they take more epochs than this."""
 MOST_STEPS = 600
@@ -75,7 +76,9 @@ def auto_values(size: DataSize, model: str = AUTO, clipping: str = "none") -> di
     points = f"points are {form}"
     chosen = _model(size.shape, clips=clipping != "none") if model == AUTO else model
     is_tiny = len(size.shape) == 3 and min(size.shape[:2]) < LEAST_SIDE
-    batch, epochs = _steps(size.points, 0 if is_tiny else LEAST_STEPS)
+    is_gray = size.shape[2:] == (1,) and not is_tiny
+    most = GRAY_EPOCHS if is_gray else EPOCHS
+    batch, epochs = _steps(size.points, 0 if is_tiny else LEAST_STEPS, most)
     count = "the server does not know how many points a client has"
     if size.points is not None:
         count = f"a client has about {round(size.points):,} points"
@@ -100,7 +103,7 @@ def _model(shape: tuple[int, ...], *, clips: bool) -> str:
         return "cnn-small"
     if clips:
         return "lenet"
-    return "cnn6-quarter" if max(shape[:2]) <= LARGEST_SIDE else "cnn2"
+    return "cnn6-quarter" if shape[2] == 3 and max(shape[:2]) <= LARGEST_SIDE else "cnn2"
 
 
 def _augmentation(shape: tuple[int, ...]) -> str:
@@ -110,17 +113,23 @@ def _augmentation(shape: tuple[int, ...]) -> str:
     return "affine" if len(shape) == 3 and min(shape[:2]) >= LEAST_SIDE else "none"
 
 
-def _steps(points: float | None, least: int) -> tuple[int, int]:
-    """Batch size and epochs for a client of so many points that makes ``least`` steps a round."""
+def _steps(points: float | None, least: int, epochs: int) -> tuple[int, int]:
+    """Batch size and epochs for a client of so many points.
+
+    Parameters
+    ----------
+    least : number of steps of a round that more epochs make up for.
+    epochs : of a round, unless it has too few or too many steps.
+    """
     if points is None:
-        return BATCH, EPOCHS
-    if EPOCHS * points > MOST_STEPS * BATCH:
-        batch = BATCH
-        while points > MOST_STEPS * batch:
-            batch *= 2
-        return batch, 1
-    steps = max(1, int(points) // BATCH)
-    return BATCH, min(max(EPOCHS, math.ceil(least / steps)), MOST_EPOCHS)
+        return BATCH, epochs
+    batch = BATCH
+    while points > MOST_STEPS * batch:
+        batch *= 2
+    if epochs * points > MOST_STEPS * batch:
+        return batch, int(MOST_STEPS * batch // points)
+    steps = max(1, int(points) // batch)
+    return batch, min(max(epochs, math.ceil(least / steps)), MOST_EPOCHS)
 
 
 def unresolved(settings: RunConfig) -> tuple[str, ...]:

@@ -55,8 +55,18 @@ def test_given_the_digits_then_the_values_are_those_that_were_tuned_on_them() ->
     ],
 )
 def test_a_round_has_40_to_600_steps(points: float | None, batch: int, epochs: int) -> None:
-    found = values(DataSize((28, 28, 1), points))
+    found = values(DataSize((28, 28, 3), points))
     assert (found["batch-size"], found["local-epochs"]) == (batch, epochs)
+
+
+@pytest.mark.parametrize(
+    ("points", "epochs"),
+    [(None, 4), (2400, 4), (2401, 3), (4801, 1)],  # 4 * 2400 / 16 = 600
+)
+def test_gray_images_have_twice_the_epochs_in_as_many_steps(
+    points: float | None, epochs: int
+) -> None:
+    assert values(DataSize((28, 28, 1), points))["local-epochs"] == epochs
 
 
 @pytest.mark.parametrize(
@@ -64,7 +74,7 @@ def test_a_round_has_40_to_600_steps(points: float | None, batch: int, epochs: i
     [
         ((30,), "mlp", "none"),
         ((15, 15, 3), "cnn-small", "flip"),
-        ((16, 16, 1), "cnn6-quarter", "affine"),
+        ((16, 16, 1), "cnn2", "affine"),
         ((32, 16, 3), "cnn6-quarter", "flip"),
         ((33, 16, 1), "cnn2", "affine"),
     ],
