@@ -12,12 +12,16 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
+from fedul_flwr.experiments.table_file import Size, table_names
+from fedul_flwr.results.predict import load_model
+from tests.support.paper_tables import EXPERIMENTS, row_settings, table
 
 STORED = Path(__file__).parents[2] / "build" / "golden.json"
 TIMES = (
@@ -44,6 +48,7 @@ SMALL = (
 )
 SETS = f"{SMALL} fedul.num-sets=12 batch-size=32"
 LABELS = f"{SMALL} labels.total=200"
+SUM = 'secure-sum="on"'
 STAGES = f"{LABELS} semi.labels-only-rounds=1"
 RUNS: dict[str, str] = {
     "fedul": f'{SETS} method="fedul"',
@@ -98,7 +103,26 @@ RUNS: dict[str, str] = {
     ),
     "all-labels": f'{SMALL} method="all-labels"',
     "given-labels": f'{LABELS} method="given-labels"',
+    "sum-fedul": f'{SETS} method="fedul" {SUM} test-prior="sets"',
+    "sum-fixmatch": f'{LABELS} method="fixmatch" {SUM} model="cnn2"',
+    "sum-scaffold": f'{SETS} method="fedul" {SUM} base="scaffold" optimizer="sgd"',
+    "sum-adam": f'{SETS} method="fedul" {SUM} base="fedadam" fraction-train=0.8',
+    # Noise of the operating system, too little to change a bit.
+    "dp": f'{SETS} method="fedul" dp.clipping="server" dp.noise-multiplier=1e-30',
+    "dp-sum": f'{SETS} method="fedul" {SUM} dp.clipping="client" dp.noise-multiplier=1e-30',
+    "personal-head": f'{LABELS} method="fixmatch" personal="head"',
+    "personal-norm": f'{SETS} method="fedul" personal="norm" model="cnn2"',
+    "wine": f'{SMALL} dataset="wine" method="supervised" standardize="federation"',
+    "wine-sum": f'{SMALL} dataset="wine" method="supervised" standardize-sum="masked"',
+    "wine-owner": f'{SMALL} dataset="wine" method="supervised" standardize="owner"',
+    "csv-mean": f'{SMALL} dataset="{{data}}" method="supervised" missing="mean"',
+    "csv-median": f'{SMALL} dataset="{{data}}" method="supervised" missing="median"',
+    "csv-frequent": f'{SMALL} dataset="{{data}}" method="fedul" missing="most-frequent"',
+    "features": f'{SMALL} method="supervised" features="tests.golden.features:rows"',
+    "calibrated": f'{SMALL} method="supervised" calibration="temperature"',
+    "tables": "",
 }
+"""Settings of each run; of ``tables``, all flat settings of the papers' tables."""
 
 
 def digest(directory: Path) -> dict[str, str]:
@@ -127,20 +151,71 @@ def digest(directory: Path) -> dict[str, str]:
     return digests
 
 
+def write_csv(folder: Path) -> Path:
+    """A data set of CSV files with decimal commas, gaps, categories and codes."""
+    rng = np.random.default_rng(3)
+    for split, count in (("train", 240), ("test", 60)):
+        lines = ["age;dose;sex;ward;smoker;label"]
+        for row in range(count):
+            kind = int(rng.integers(3))
+            age = "" if row % 11 == 3 else str(30 + 10 * kind + int(rng.integers(9)))
+            dose = "NA" if row % 13 == 4 else f"{kind + rng.random():.3f}0".replace(".", ",")
+            sex = "" if row % 17 == 5 else "fm"[int(rng.integers(2))]
+            smoker = ("True", "False", "unknown")[int(rng.integers(3))]
+            lines.append(f"{age};{dose};{sex};0{kind}{int(rng.integers(3))};{smoker};class {kind}")
+        (folder / f"{split}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def predictions(directory: Path, folder: Path) -> dict[str, str]:
+    """Digest of what the packed model predicts for some of its test points, if it can be packed."""
+    packed = CliRunner().invoke(app, ["pack", str(directory), "-o", str(folder / "model.zip")])
+    if packed.exit_code:
+        return {}
+    model = load_model(folder / "model.zip", trust_modules=True)
+    shape = (30, *model.input_shape)
+    rng = np.random.default_rng(1)
+    points = rng.integers(0, 256, shape) if len(shape) > 2 else rng.normal(size=shape) * 50
+    kind = np.uint8 if len(shape) > 2 else np.float32
+    answers = model.predict_proba(points.astype(kind)).astype(np.float32)
+    return {"predictions": hashlib.sha256(answers.tobytes()).hexdigest()}
+
+
+def tables() -> dict[str, str]:
+    """Digests of the flat settings of all rows and columns of each table, at both sizes."""
+    digests = {}
+    for name in table_names(EXPERIMENTS):
+        found = table(name)
+        for size in get_args(Size):
+            flat = {
+                f"{column} / {row}": row_settings(name, column, row, size)
+                for column, sizes in found.columns.items()
+                for row in (found.rows_of(column, size) if size in sizes.settings else ())
+            }
+            text = json.dumps(flat, sort_keys=True)
+            digests[f"{name} {size}"] = hashlib.sha256(text.encode()).hexdigest()
+    return digests
+
+
 def main(verb: str, names: list[str], engine: str = "in-process") -> int:
     """Run all, or those named; 1 where a run fails or, with ``check``, gives other bits."""
     stored = json.loads(STORED.read_text()) if STORED.is_file() else {}
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data"
+        data.mkdir()
+        write_csv(data)
         for name in names or RUNS:
             output = Path(folder) / name
-            arguments = ["run", "-c", RUNS[name], "--num-supernodes", "5", "--engine", engine]
-            result = CliRunner().invoke(app, [*arguments, "--output", str(output)])
-            if result.exit_code:
-                bad += 1
-                print(f"{name}: FAILED {result.output[-600:]} {result.exception!r}")
-                continue
-            got = digest(output)
+            settings = RUNS[name].replace("{data}", str(data))
+            arguments = ["run", "-c", settings, "--num-supernodes", "5", "--engine", engine]
+            if settings:
+                result = CliRunner().invoke(app, [*arguments, "--output", str(output)])
+                if result.exit_code:
+                    bad += 1
+                    print(f"{name}: FAILED {result.output[-600:]} {result.exception!r}")
+                    continue
+            got = digest(output) | predictions(output, Path(folder)) if settings else tables()
             if verb == "record":
                 stored[name] = got
                 print(f"{name}: {len(got)} files")
