@@ -191,6 +191,8 @@ SEARCHED: dict[str, Loader] = {
 }
 """Sets of the search, by name; judged points are a part of the training files."""
 LARGE: dict[str, Loader] = {
+    "MNIST 16, 8,000": partial(_stored, name="mnist", count=10_000, side=16, judged=2000),
+    "Fashion 16, 8,000": partial(_stored, name="fashion_mnist", count=10_000, side=16, judged=2000),
     "MNIST 28, 50,000": partial(_stored, name="mnist", count=60_000, side=28, judged=10_000),
 }
 """Sets that take too long for all candidates: finalists are tried on them."""

@@ -92,6 +92,7 @@ RULES: dict[str, Rule] = {
     "mlp, 0.005, 40 steps": _of(40, learning_rate=5e-3),
     "mlp, 0.01, 40 steps": _of(40, learning_rate=1e-2),
     "cnn2, affine": _network("cnn2", "affine"),
+    "cnn2, affine, 4 epochs": _of(model="cnn2", augment="affine", local_epochs=4),
     "cnn2, affine, 40 steps": _network("cnn2", "affine", 40),
     "cnn2, affine, 60 steps": _network("cnn2", "affine", 60),
     "cnn6-quarter, affine, 40 steps": _network("cnn6-quarter", "affine", 40),
@@ -114,7 +115,7 @@ def error_of_baseline(name: str, data: DataSet) -> float:
 
 
 def error_of_run(
-    method: str, data: DataSet, settings: Settings, seed: int, clients: int, rounds: int
+    method: str, data: DataSet, settings: Settings, seed: int, arguments: argparse.Namespace
 ) -> float:
     """Error in percent of the round that the run's own validation points choose."""
     with tempfile.TemporaryDirectory(prefix="defaults-") as scratch:
@@ -122,8 +123,9 @@ def error_of_run(
             method,
             data=tuple(data.train),
             test=tuple(data.judged),
-            clients=clients,
-            rounds=rounds,
+            clients=arguments.clients,
+            rounds=arguments.rounds,
+            partition=arguments.partition,
             seed=seed,
             output=Path(scratch) / "run",
             engine="in-process",
@@ -160,9 +162,7 @@ def search(arguments: argparse.Namespace, sets: Mapping[str, Loader]) -> None:
                     error = error_of_baseline(rule, data)
                 else:
                     settings = RULES[rule](shape, points)
-                    error = error_of_run(
-                        method, data, settings, seed, arguments.clients, arguments.rounds
-                    )
+                    error = error_of_run(method, data, settings, seed, arguments)
             except ff.UserError as problem:
                 print(f"left out: {name}, {method}, {rule}: {problem}")
                 continue
@@ -173,14 +173,21 @@ def search(arguments: argparse.Namespace, sets: Mapping[str, Loader]) -> None:
 
 
 def table(lines: Iterable[Mapping[str, Any]]) -> str:
-    """Mean errors over seeds in Markdown: a row for each method and set, a column for each rule."""
-    found: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    """Means over seeds in Markdown, error and seconds of a run: a row for each method and set, a
+    column for each rule."""
+    found: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for line in lines:
-        found[line["method"], line["set"]][line["rule"]].append(line["error"])
+        figures = line["error"], line["seconds"]
+        found[line["method"], line["set"]][line["rule"]].append(figures)
     rules = list(dict.fromkeys(rule for cells in found.values() for rule in cells))
     text = ["| method | set | " + " | ".join(rules) + " |", "|---|---|" + "---:|" * len(rules)]
     for (method, name), cells in sorted(found.items(), key=lambda item: item[0][0]):
-        errors = [f"{mean(cells[rule]):.1f}" if rule in cells else "" for rule in rules]
+        means = {rule: map(mean, zip(*runs, strict=True)) for rule, runs in cells.items()}
+        errors = [
+            "{:.1f} ({:.0f} s)".format(*means[rule]) if rule in means else "" for rule in rules
+        ]
         text.append(f"| {method} | {name} | " + " | ".join(errors) + " |")
     return "\n".join(text)
 
@@ -197,6 +204,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=lambda text: [int(s) for s in text.split(",")], default=[0])
     parser.add_argument("--clients", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--partition", default="iid")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     known = SEARCHED | LARGE | UNSEEN
