@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from fedul_flwr.api.input_data import CLIENT, dataset_of
 from fedul_flwr.api.points import as_array
 from fedul_flwr.config.base import AUTO, Scalar, Settings
-from fedul_flwr.config.overrides import flatten
-from fedul_flwr.config.renamed import with_rounds
+from fedul_flwr.config.overrides import flatten, with_rounds
 from fedul_flwr.errors import UserError
 
 

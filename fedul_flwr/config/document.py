@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from fedul_flwr.config.base import AUTO, KINDS, OnlyWith, Settings, word_of
-from fedul_flwr.config.renamed import FLOWER_ROUNDS, ROUNDS
+from fedul_flwr.config.overrides import FLOWER_ROUNDS, ROUNDS
 from fedul_flwr.config.run_config import all_sections, users_of
 from fedul_flwr.config.shared import SharedSettings
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedul_flwr.config.renamed import with_rounds
 from fedul_flwr.config.user_files import read_text, reason, user_path
 from fedul_flwr.errors import UserError
 
+FLOWER_ROUNDS, ROUNDS = "num-server-rounds", "num-rounds"
+"""The number of rounds as Flower's own apps call it, and as it is called here."""
 _WORD = re.compile(r"[\w./~][\w./~:,+@-]*")
 _PAIR = re.compile(r"""\s*([\w.-]+)\s*=\s*("[^"]*"|'[^']*'|\S+)(?:\s+|$)""")
 
@@ -105,3 +106,26 @@ def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, bool | int | f
                 "setting-wrong-type",
             )
     return flat
+
+
+def with_rounds(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """``flat`` with the number of rounds under its name here; 0 under Flower's name is none.
+
+    Raises
+    ------
+    UserError
+        If there are two different numbers.
+    """
+    settings = dict(flat)
+    rounds = settings.pop(FLOWER_ROUNDS, 0)
+    if rounds == 0 and rounds is not False:
+        return settings
+    # Flower passes defaults, too: only another value than the default was set by somebody.
+    from fedul_flwr.config.shared import SharedSettings
+
+    if settings.get(ROUNDS, rounds) not in (rounds, SharedSettings().num_rounds):
+        raise UserError(
+            f"Settings {FLOWER_ROUNDS} and {ROUNDS} are two names of one: leave one of them out.",
+            "settings-contradict",
+        )
+    return settings | {ROUNDS: rounds}

@@ -17,8 +17,8 @@ from fedul_flwr.config.method_settings import (
     LabelSettings,
 )
 from fedul_flwr.config.methods import METHODS, Method, find_method
+from fedul_flwr.config.overrides import with_rounds
 from fedul_flwr.config.privacy import DPSettings, refuse_unaccounted
-from fedul_flwr.config.renamed import current_names, old_keys, what_is_now, with_rounds
 from fedul_flwr.config.sections import SECTIONS, ScaffoldSettings
 from fedul_flwr.config.shared import BUILT_IN, PRETRAINED, RUN, SharedSettings, is_function
 from fedul_flwr.config.trusted_modules import name_again, require_trusted_modules
@@ -178,8 +178,6 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     """
     flat = _with_method_table(with_rounds(flat))
     shared_values = {key: value for key, value in flat.items() if "." not in key}
-    for key in old_keys(shared_values):
-        raise _unknown(key)
     shared = SharedSettings.parse(shared_values)
     method = find_method(shared.method)
     tables = all_sections()
@@ -190,7 +188,7 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
         if not dot:
             continue
         if table not in tables or rest not in tables[table].names():
-            raise _unknown(key)
+            raise unknown_key(key, default_flat())
         if table in used and rest in used[table].names():
             values.setdefault(table, {})[rest] = value
         elif value != tables[table].defaults()[rest]:
@@ -266,7 +264,7 @@ def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
     defaults, overrides = default_flat(), _with_method_table(with_rounds(overrides))
     for key in overrides:
         if key not in defaults:
-            raise _unknown(key)
+            raise unknown_key(key, default_flat())
     if overrides.get("resume"):
         directory = user_path(str(overrides["resume"]), base_dir)
         return _resume(overrides, defaults, directory, base_dir)
@@ -291,14 +289,7 @@ def _resume(
             "or begin anew in another output.",
             "file-damaged",
         )
-    saved = current_names(saved)
     require_trusted_modules(directory, saved, name_again(saved), overrides)
-    for key in old_keys(saved):
-        raise UserError(
-            f"The run in {directory} has {key} = {saved[key]!r}, and {what_is_now(key)}: resume it "
-            "with the version that began it.",
-            "setting-removed",
-        )
     saved = {key: value for key, value in saved.items() if key in defaults}
     # Flower passes every key, so a default value does not show that the user set it.
     changed = {
@@ -396,15 +387,6 @@ def _sections_in_use(shared: SharedSettings, method: Method) -> dict[str, type[S
     chosen = (shared.base, shared.partition)
     kinds = [SECTIONS[name] for name in chosen if name in SECTIONS]
     return {kind.table: kind for kind in kinds} | method.tables
-
-
-def _unknown(key: str) -> UserError:
-    now = what_is_now(key)
-    return (
-        UserError(f"Unknown setting {key!r}: {now}.", "setting-removed")
-        if now
-        else unknown_key(key, default_flat())
-    )
 
 
 def users_of(table: str, key: str = "") -> str:

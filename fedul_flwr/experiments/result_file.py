@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.user_files import read_object
 from fedul_flwr.data.run_files.store import SUMMARY
 from fedul_flwr.data.safe_files import write_atomically
@@ -262,13 +261,11 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]
     changed: list[Change] = []
     for prefix in ("", START_PREFIX):
         parts = (
-            current_names(
-                {
-                    key.removeprefix(prefix): value
-                    for key, value in settings.items()
-                    if key.startswith(START_PREFIX) == bool(prefix)
-                }
-            )
+            {
+                key.removeprefix(prefix): value
+                for key, value in settings.items()
+                if key.startswith(START_PREFIX) == bool(prefix)
+            }
             for settings in (then, now)
         )
         changed += [(prefix + key, was, new) for key, was, new in changed_settings(*parts)]

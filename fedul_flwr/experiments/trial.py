@@ -15,7 +15,6 @@ from typing import Any, Literal
 from fedul_flwr.config.auto_settings import AUTO_KEYS
 from fedul_flwr.config.base import AUTO, Scalar
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.renamed import REMOVED_KEYS, old_keys
 from fedul_flwr.config.run_config import (
     LAST_MODEL,
     LOCATION_SETTINGS,
@@ -289,13 +288,12 @@ def changed_settings(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterato
     """Key and both values of each difference between two flat settings.
 
     A setting that exists on one side only is newer than the other side, where it had the effect of
-    its default. A setting that no longer exists has changed if it had another value than now.
+    its default. One that no longer exists is a difference.
     """
     defaults = default_flat()
     for key in {**now, **then}:
         if key not in now and key not in defaults:
-            if key in old_keys(then):
-                yield key, then[key], REMOVED_KEYS.get(key)
+            yield key, then[key], None
             continue
         before, after = (flat.get(key, defaults.get(key)) for flat in (then, now))
         # The default was `uniform`, and `auto` is the same but for FedUL on owners' own sets.

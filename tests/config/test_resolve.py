@@ -11,7 +11,6 @@ import pytest
 from fedul_flwr.config.document import settings_page
 from fedul_flwr.config.method_settings import LabelSettings
 from fedul_flwr.config.overrides import parse_overrides
-from fedul_flwr.config.renamed import REMOVED_KEYS, current_names
 from fedul_flwr.config.run_config import LAST_MODEL, default_flat, parse_flat, resolve
 from fedul_flwr.config.sections import FedProxSettings
 from tests.support.given_labels_method import GIVEN_METHOD
@@ -152,31 +151,6 @@ def test_docs_list_every_setting() -> None:
     assert page == settings_page(), "run `make docs`"
     for key in default_flat():
         assert page.count(f"| `{key}` |") == 1
-
-
-def test_given_shared_priors_of_a_stored_run_then_it_has_as_many_draws() -> None:
-    for draws, rest in ((5, {"fedul.prior-draws": 5}), (1, {})):
-        then = {"fedul.same-priors": True, **rest}
-        assert current_names(then) == {"fedul.shared-prior-draws": draws}
-    own = {"fedul.same-priors": False, "fedul.prior-draws": 1}
-    assert current_names(own) == {"fedul.shared-prior-draws": 0}
-
-
-def test_given_a_stored_setting_that_is_gone_then_it_is_left_out_if_it_changes_nothing() -> None:
-    assert not REMOVED_KEYS.keys() & default_flat().keys()
-    assert current_names(REMOVED_KEYS) == {}
-    assert current_names({"fedpl.mix-weight": 0.5}) == {"fedpl.mix-weight": 0.5}
-
-
-def test_given_an_interrupted_run_of_old_then_it_resumes_if_it_can(tmp_path: Path) -> None:
-    saved = {"method": "network-labels", "semi.surest": 1.0, "num-rounds": 3, "model": "mlp"}
-    (tmp_path / "config.json").write_text(json.dumps({"settings": saved}))
-    config = resolve({"resume": str(tmp_path)}, Path.cwd())
-    assert (config.method, config.num_rounds) == ("pseudo-label", 3)
-    saved = {"method": "pseudo-label", "semi.top-fraction": 0.5, "model": "mlp"}
-    (tmp_path / "config.json").write_text(json.dumps({"settings": saved}))
-    with refuses("setting-removed"):
-        resolve({"resume": str(tmp_path)}, Path.cwd())
 
 
 def test_given_flowers_name_of_the_rounds_then_it_is_num_rounds() -> None:

@@ -25,7 +25,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedul_flwr.config.methods import METHODS
-from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.user_files import parse_json, read_object, read_text
 from fedul_flwr.errors import UserError
 
@@ -335,9 +334,7 @@ def read_config(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     settings, data = config.get("settings"), config.get("data")
     if not isinstance(settings, dict) or not isinstance(data, dict):
         raise UserError(f'{path} needs the objects "settings" and "data".', "run-file-wrong")
-    if "image_shape" in data:  # its name in the version before
-        data = {**data, "input_shape": data["image_shape"]}
-    return current_names(settings), data
+    return settings, data
 
 
 def saved_model(directory: Path, settings: Mapping[str, Any]) -> str:
