@@ -236,10 +236,12 @@ def open_csv(path: Path, as_written: Collection[str] = ()) -> CsvFile:
     text, encoding = read_csv_text(path)
     start, hint = _after_hint(text)
     file = _read(path, text, start, hint)
-    cells = file.cells
-    for index, name in enumerate(cells.column_names):
-        if name not in as_written:
-            cells = cells.set_column(index, name, _without_missing(cells.column(index)))
+    names = file.cells.column_names
+    columns = [
+        column if name in as_written else _without_missing(column)
+        for name, column in zip(names, file.cells.columns, strict=True)
+    ]
+    cells = type(file.cells).from_arrays(columns, names=names)  # one by one takes the square
     return replace(file, cells=cells, notes=(*_how(file.separator, encoding), *file.notes))
 
 
