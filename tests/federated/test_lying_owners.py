@@ -15,7 +15,7 @@ from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.grid import GridProxy
-from fedul_flwr.federated.masked_update import PEERS, SHARES
+from fedul_flwr.federated.masked_update import KEYS, PEERS, SHARES
 from fedul_flwr.federated.messages import from_records, phase_of, to_records
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PARTICIPANTS
@@ -33,11 +33,13 @@ class Complaining(GridProxy):
         super().__init__(grid)
         self._liars, self._phases, self._all = liars, phases, all
         self.said = 0
+        self.sessions = 0
 
     def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
         replies = []
         for message in [*messages]:
             client = message.metadata.dst_node_id - FIRST_NODE_ID
+            self.sessions += (phase_of(message), client) == (KEYS, 0)
             if client in self._liars and phase_of(message) in self._phases:
                 present = from_records(message.content).arrays[PARTICIPANTS].tolist()
                 others = [one for one in present if one not in self._liars]
@@ -66,6 +68,21 @@ def test_given_lying_owners_then_no_honest_owner_leaves(
     for line in metrics(run):
         assert line["clients"] == count - len(liars)
         assert {*line["failed"]} <= {f"Client {liar}" for liar in liars}
+
+
+@pytest.mark.parametrize(("phase", "sessions"), [(SHARES, 2), (PEERS, 3)])
+def test_given_owners_that_complain_again_and_again_then_a_sum_is_tried_again_once(
+    settings: Settings, phase: str, sessions: int
+) -> None:
+    """And once more without them where all must have sent something."""
+    grids: list[Complaining] = []
+
+    def wrap(grid: Grid) -> Grid:
+        grids.append(Complaining(grid, (8, 9), (phase,), False))
+        return grids[0]
+
+    train(settings(**{**SUM, "num_rounds": 1}, **CONTINUE), 10, wrap_grid=wrap)
+    assert grids[0].sessions == sessions
 
 
 def test_given_one_complaint_then_everybody_stays_and_the_sum_is_right(settings: Settings) -> None:

@@ -194,6 +194,16 @@ def test_given_a_round_asked_again_without_one_owner_then_the_others_refuse(
     assert [clients for clients, _ in sums] == [[0, 1, 2, 3, 4]]
 
 
+def test_given_a_round_asked_under_the_number_of_another_then_nobody_answers(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if all owners are asked, so that two sums would tell no difference."""
+    owners, sums = Owners(tmp_path, 4), opened_sums(monkeypatch)
+    ask_again(monkeypatch, as_round=1, without=None)
+    run(settings, owners, num_rounds=2)
+    assert len(sums) == 1
+
+
 def test_given_owners_without_a_memory_when_asked_again_then_the_difference_is_the_update(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
