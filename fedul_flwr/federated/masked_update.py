@@ -92,15 +92,17 @@ class Summed(StrEnum):
 
     def number(self, round_number: int) -> int:
         """Number of the sum in its run: later ones have larger numbers, and once a run is once."""
-        once = [Summed.COLUMNS, Summed.SETS]
-        if self in once:
-            return 1 + once.index(self)
+        if self in ONCE:
+            return 1 + ONCE.index(self)
         return 1 + 2 * round_number + (self is Summed.HELDOUT)
 
     def tail(self, count: int) -> Tail:
         """The form of a vector of ``count`` numbers."""
         return Tail(count, DIGITS if self is Summed.COLUMNS else NUMBERS.digits)
 
+
+ONCE = (Summed.COLUMNS, Summed.SETS)
+"""Sums that are made once a run, and of no model."""
 
 OF, ROUND, DIGEST = "of", "server-round", "digest"
 """Which sum, of which round, and the digest of what will come with the request for a vector."""
@@ -386,7 +388,8 @@ class MaskedUpdates:
                 f"The server asked for round {number} of a run of {self._settings.num_rounds}.",
                 "server-out-of-turn",
             )
-        state = {**state, _MODEL: bytes_array(hashlib.sha256(of.encode() + asked.model).digest())}
+        same = f"{of} {self._node.data} ".encode() + asked.model
+        state = {**state, _MODEL: bytes_array(hashlib.sha256(same).digest())}
         self._refuse_others(state, state[PRESENT].tolist())
         self._state.set_ephemeral(_STORED, state)
 
@@ -411,10 +414,11 @@ class MaskedUpdates:
             before = self._ledger.clients_of(key) if self._ledger and must_stay else None
             if before is not None and before != [*clients]:
                 odd = ", ".join(map(str, sorted({*before} ^ {*clients})))
+                seed = " or begin with another seed," * (_of(state) not in ONCE)
                 raise UserError(
                     f"{what} was summed before over other clients: both sums together would tell "
-                    f"the part of client(s) {odd}. Ask all clients of that sum, or begin with "
-                    "another seed.",
+                    f"the part of client(s) {odd}. Ask all clients of that sum,{seed} or let the "
+                    "owners allow it (limits allow-regrouping, fixed-clients).",
                     "server-names-others",
                 )
 

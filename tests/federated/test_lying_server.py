@@ -43,7 +43,7 @@ from fedul_flwr.federated.messages import (
 from fedul_flwr.federated.secure_sum import SecureSums
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.models import build_model
-from tests.support.learnable_owners import NAMES, NO_DATA
+from tests.support.learnable_owners import NAMES, NO_DATA, write_sets
 from tests.support.lying_server import SUMMED, LyingGrid, Owners, cosine, opened_sums
 from tests.support.refusals import refuses
 from tests.support.runs import own_data_app, train
@@ -393,3 +393,37 @@ def test_given_a_method_that_is_no_sum_when_statistics_are_asked_for_then_they_s
     answer = statistics_of(owners, settings, 1)
     assert answer is not None
     assert any("running_mean" in name for name in answer.arrays)
+
+
+def test_given_sums_of_class_shares_in_two_runs_then_both_are_over_the_same_owners(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their seed is no matter, as they come from no model; other data are another matter."""
+    owners = Owners(tmp_path, 5, write_sets)
+    options = {**SUMMED, "method": "fedul", "model": "linear", "test_prior": "sets"}
+    sizes: list[int] = []
+
+    def start(count: int, seed: int) -> None:
+        collect = SecureSums.collect
+
+        def counted(self: Any, grid: Any, of: Any, clients: Any, *given: Any) -> Any:
+            summed = collect(self, grid, of, [*clients][:count], *given)
+            sizes.append(len(summed[1]))
+            return summed
+
+        with monkeypatch.context() as patch, suppress(UserError):
+            patch.setattr(SecureSums, "collect", counted)
+            train(settings(**options, seed=seed), 5, client_app=owners.app)
+
+    start(5, seed=0)
+    start(4, seed=1)
+    assert sizes == [5]
+    start(5, seed=2)
+    assert sizes == [5, 5]
+    for number in range(5):
+        folder = tmp_path / "others" / f"{number}"
+        write_sets(folder, number)
+        (tmp_path / "owners" / f"{number}.ledger").rename(folder.with_suffix(".ledger"))
+        owners.folders[number] = folder
+    start(4, seed=3)
+    assert sizes == [5, 5, 4]
