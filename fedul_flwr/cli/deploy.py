@@ -167,13 +167,13 @@ def status(directory: Consortium) -> None:
     if (lines := spent(user_path(directory))) is not None:
         _echo(lines)
         return
+    _echo(state_of_server(user_path(directory)))  # also where the SuperLink gives no answer
     table = Table(box=None, padding=(0, 2))
     for name in OwnerState._fields:
         table.add_column(name)
     for row in states(user_path(directory)):
         table.add_row(*row)
     print_wide(table)
-    _echo(state_of_server(user_path(directory)))
 
 
 @deploy.command(**with_examples("fedul-flwr deploy register consortium"))

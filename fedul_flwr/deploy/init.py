@@ -105,15 +105,6 @@ class Consortium:
 
 
 @dataclass(frozen=True)
-class Owner:
-    """A data owner: ``number`` is the partition id; with ``own_key`` it generates its own key."""
-
-    name: str
-    number: int
-    own_key: bool
-
-
-@dataclass(frozen=True)
 class File:
     """Content and permissions of file ``path``, relative to the working folder."""
 
@@ -183,7 +174,7 @@ def owner_files(
     A key is made unless there is the public one of an owner who has made it.
     """
     folder = f"owners/{name}"
-    owner = Owner(name, number, own_key=public_key is not None)
+    owner = {"name": name, "number": number, "own_key": public_key is not None}
     values = {**values, "owner": owner, "port": _FIRST_NODE_PORT + number}
     yield from _machine(folder, "supernode", values)
     yield _script(f"{folder}/check-data.sh", values)

@@ -1,5 +1,6 @@
 """Owners who come and go, new keys and certificates, a backup: all but the SuperLink is real."""
 
+import json
 import sqlite3
 import subprocess
 import tarfile
@@ -58,7 +59,8 @@ class SuperLink:
 @pytest.fixture
 def superlink(monkeypatch: pytest.MonkeyPatch) -> SuperLink:
     made = SuperLink()
-    monkeypatch.setattr(members, "connected", made.connected)
+    for module in (members, status):
+        monkeypatch.setattr(module, "connected", made.connected)
     return made
 
 
@@ -144,6 +146,19 @@ def test_given_a_superlink_that_is_down_then_it_is_told_later(
     )
     assert superlink.registered == ["owner-1", "east"]
     assert "registered before" in said("register", folder)
+
+
+def test_given_a_superlink_that_died_then_status_says_how_to_resume_its_run(
+    folder: Path, superlink: SuperLink
+) -> None:
+    run = {"directory": "runs/first", "rounds": 9, "state": "training", "process": [0, 0.0]}
+    (folder / "server/state/run.json").write_text(json.dumps(run))
+    superlink.is_down = True
+    done = CliRunner().invoke(app, ["deploy", "status", str(folder)])
+    assert code_of(done.stderr) == "flower-failed"
+    assert "Run runs/first: died, 0 of 9 rounds" in done.stdout
+    assert "--resume runs/first continues it." in done.stdout
+    assert "Certificate of the server: valid from" in done.stdout
 
 
 def test_given_a_lost_database_then_keys_are_registered_again_and_burnt_ones_named(
