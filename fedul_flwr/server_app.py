@@ -48,11 +48,6 @@ def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
     Parameters
     ----------
     watch : called after every round of training, see :data:`fedul_flwr.run.training.Watch`.
-
-    Raises
-    ------
-    UserError
-        Why the run ended early; ``error.txt`` says it, too, unless another run has the directory.
     """
     refuse_missing(settings.tracking)
     with claim(Path(settings.output), "server") as check:

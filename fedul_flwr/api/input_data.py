@@ -156,13 +156,7 @@ def _add_column(file: Path, name: str, values: Ints) -> None:
 
 
 def client_numbers(clients: Any, num_points: int) -> Ints:
-    """``(n,)``, numbers from 0 of the clients that an array names, in the order of their names.
-
-    Raises
-    ------
-    UserError
-        If it does not name one client for each point.
-    """
+    """``(n,)``, numbers from 0 of the clients that an array names, in the order of their names."""
     codes, names = _distinct_clients(clients)
     if codes.shape != (num_points,):
         raise UserError(
@@ -207,11 +201,6 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
     test : test data in one of these forms; by default a fifth of the points of every class.
     label_column : column of the labels in a table; by default ``label`` or another usual name.
     clients : ``(n,)``, the client of each point of ``data``, which column :data:`CLIENT` gets.
-
-    Raises
-    ------
-    UserError
-        If the data have none of these forms, or cannot be read.
     """
     if isinstance(data, str | Path):
         if clients is not None:
@@ -412,11 +401,6 @@ def write_once(write: Callable[[Path], None]) -> Path:
     """Folder of the cache with files that ``write`` puts into an empty one.
 
     It is named by their content, so that the same data are kept once.
-
-    Raises
-    ------
-    UserError
-        If the cache cannot be written.
     """
     root = cache_directory() / IN_MEMORY
     try:

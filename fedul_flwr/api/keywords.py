@@ -23,11 +23,6 @@ def flat_settings(keywords: Mapping[str, Any]) -> dict[str, Scalar]:
     ``test_prior=[0.9, 0.1]``, becomes its values separated by commas, and ``None`` leaves a setting
     out.
 
-    Raises
-    ------
-    UserError
-        For a value that no setting can have.
-
     Examples
     --------
     >>> flat_settings({"local_epochs": 1, "fedul": {"num_sets": 5}, "test_prior": [0.9, 0.1]})
@@ -42,11 +37,6 @@ def settings_of_call(
     """Flat settings of a call: its keywords, its data (:func:`dataset_of`) and its rounds.
 
     An array ``clients`` with the client of each point becomes a natural partition.
-
-    Raises
-    ------
-    UserError
-        For data that cannot be used, and a setting that is an argument.
     """
     settings = flat_settings(keywords)
     for key, name in (("num-rounds", "rounds"), ("dataset", "data")):

@@ -59,13 +59,7 @@ def is_frame(value: object) -> bool:
 
 
 def as_array(values: Any, what: str = "x") -> NDArray[Any]:
-    """``values``, an array, a tensor, a list or a picture, as an array; NaN where it is masked.
-
-    Raises
-    ------
-    UserError
-        If it is none of them, or its parts have different shapes.
-    """
+    """``values``, an array, a tensor, a list or a picture, as an array; NaN where it is masked."""
     first = values[0] if isinstance(values, list | tuple) and values else None
     if is_of(first, "torch", "Tensor") or isinstance(first, np.ndarray):
         parts = [as_array(part, what) for part in values]
@@ -126,13 +120,7 @@ def is_picture(value: object) -> bool:
 
 
 def encoded_pictures(pictures: Sequence[Any], what: str) -> list[bytes]:
-    """Pictures of any size and mode as the content of image files, without loss, upright.
-
-    Raises
-    ------
-    UserError
-        If one is no picture, or its file cannot be read.
-    """
+    """Pictures of any size and mode as the content of image files, without loss, upright."""
     encoded = []
     for index, picture in enumerate(pictures):
         if not is_picture(picture):
@@ -160,11 +148,6 @@ def images_or_vectors(points: Any, what: str = "x") -> NDArray[Any]:
     ----------
     points : array or tensor; images as uint8, or as floats in [0, 1]. Channels come last, or before
         height and width as in torch.
-
-    Raises
-    ------
-    UserError
-        For another shape or type, and for floats outside of [0, 1] in images.
     """
     array = as_array(points, what)
     if array.dtype.kind not in "fiub":
@@ -201,11 +184,6 @@ def _bytes(images: NDArray[Any], what: str) -> Bytes:
 def arrow_table(frame: Any, what: str = "x") -> Any:
     """A DataFrame, or a table of Arrow, as an Arrow table without its index; categories are
     dictionaries of texts.
-
-    Raises
-    ------
-    UserError
-        If a column has values of several types, or two columns have one name.
     """
     import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -281,11 +259,6 @@ def stored_points(
     shape : of a model's points, to which images are converted; by default their own, and the
         categories of a DataFrame are those that occur.
     options : rules for tables, with the columns that the model knows.
-
-    Raises
-    ------
-    UserError
-        If the points are of another kind or width than ``shape``, or cannot be read.
 
     Examples
     --------

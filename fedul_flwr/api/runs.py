@@ -209,11 +209,6 @@ def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparis
     Parameters
     ----------
     trust_modules : whether modules of somebody's own that the runs' settings name may be run.
-
-    Raises
-    ------
-    UserError
-        If its tables or runs cannot be read, or a run names a module that is not trusted.
     """
     import pandas as pd
 

@@ -96,13 +96,7 @@ EXPERIMENTS = _IN_WHEEL if _IN_WHEEL.is_dir() else _PACKAGE.parent / "experiment
 
 
 def local_copies(options: list[str] | None) -> dict[str, Path]:
-    """Paths of local copies of data sets by name, from options such as ``ylecun/mnist=data/mnist``.
-
-    Raises
-    ------
-    UserError
-        If an option has another form, or its path is not a folder.
-    """
+    """Paths of local copies of data sets by name, from options ``ylecun/mnist=data/mnist``."""
     copies = {}
     for value in options or []:
         name, sign, path = value.partition("=")
@@ -131,11 +125,6 @@ def refuse_options(options: Mapping[str, object], where: str) -> None:
     ----------
     options : value by option; an option without an effect must be empty.
     where : end of the message, such as ``with --print: leave it out``.
-
-    Raises
-    ------
-    UserError
-        Naming the first such option.
     """
     for option, value in options.items():
         if value:

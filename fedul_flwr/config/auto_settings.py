@@ -138,14 +138,7 @@ def unresolved(settings: RunConfig) -> tuple[str, ...]:
 
 
 def with_auto_values(settings: RunConfig, size: DataSize) -> tuple[RunConfig, dict[str, Choice]]:
-    """Settings without `auto` in :data:`AUTO_KEYS`, and the choices made.
-
-    Raises
-    ------
-    UserError
-        If a setting of the user has no effect with a choice, such as `model-width` with a network
-        for images.
-    """
+    """Settings without `auto` in :data:`AUTO_KEYS`, and the choices made."""
     clipping = settings[DPSettings].clipping
     missing, automatic = unresolved(settings), auto_values(size, settings.model, clipping)
     chosen = {key: choice for key, choice in automatic.items() if key in missing}
@@ -168,15 +161,7 @@ C = TypeVar("C", bound=RunConfig)
 
 
 def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
-    """Settings with ``standardize`` and ``standardize_sum`` resolved by kind of points and method.
-
-    Raises
-    ------
-    UserError
-        If means and variances of a client's columns would be sent although its model is protected
-        by differential privacy, if the first weights are for vectors as they are, or if
-        ``standardize_sum`` has no effect.
-    """
+    """``standardize`` and ``standardize_sum`` resolved by kind of points and method."""
     chosen = settings.standardize
     asks_clients = find_method(settings.method).asks_clients
     named = is_function(settings.start_from)
@@ -229,11 +214,6 @@ def refuse_other_kind(
     ----------
     input_shape : of a point as it is stored.
     model_shape : of what the model takes; by default the same.
-
-    Raises
-    ------
-    UserError
-        With the setting.
     """
     if settings.standardize == "owner" and settings.measure_forgetting:
         raise UserError(

@@ -101,11 +101,6 @@ class OwnerLimits(Settings):
         ----------
         flat : settings as the server sent them: parsing them would already import a method's
             module.
-
-        Raises
-        ------
-        UserError
-            With the setting and the limit.
         """
         for key in BUILT_IN:
             for name in named_modules({key: flat.get(key)}):
@@ -113,13 +108,7 @@ class OwnerLimits(Settings):
                     raise self._refusal(f"{key} = {name!r}", "allow-methods")
 
     def check_run(self, settings: RunConfig) -> None:
-        """Refuse a run that does less than the owner wants.
-
-        Raises
-        ------
-        UserError
-            With the setting and the limit. It says nothing about the data.
-        """
+        """Refuse a run that does less than the owner wants."""
         is_strange = settings.method not in (self._allowed_methods or METHODS)
         pools = settings.standardize == "federation" and settings.standardize_sum != "masked"
         has = "standardize = 'federation' without standardize-sum = 'masked'"
@@ -282,14 +271,7 @@ class NodeConfig(OwnerLimits):
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], prefix: str = "") -> Self:
-        """Check the node config from Flower.
-
-        Raises
-        ------
-        OwnDataError
-            With the key, the value and the allowed values: for an unknown key, a wrong type, a
-            ``partition-id`` not below ``num-partitions``, or a key that needs ``data``.
-        """
+        """Check the node config from Flower."""
         try:
             return super().parse(values, prefix)
         except UserError as error:
@@ -311,13 +293,7 @@ class NodeConfig(OwnerLimits):
         return self
 
     def expect_format(self, method: str, allowed: tuple[Format, ...]) -> None:
-        """Refuse a format that ``method`` cannot use.
-
-        Raises
-        ------
-        OwnDataError
-            With the format and the allowed ones, or about labels if the method reads none.
-        """
+        """Refuse a format that ``method`` cannot use."""
         if self.format not in ("auto", *allowed):
             raise OwnDataError(
                 f"Node config format = {self.format!r}: method {method!r} reads "

@@ -31,11 +31,6 @@ def parse_overrides(values: Sequence[str]) -> dict[str, bool | int | float | str
     dict
         Flat settings, ``{"num-rounds": 5, "fedul.num-sets": 20}``.
 
-    Raises
-    ------
-    UserError
-        If one cannot be read.
-
     Examples
     --------
     >>> parse_overrides(["method=fedul num-rounds=5", "fedul.num-sets=20"])
@@ -109,13 +104,7 @@ def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, bool | int | f
 
 
 def with_rounds(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """``flat`` with the number of rounds under its name here; 0 under Flower's name is none.
-
-    Raises
-    ------
-    UserError
-        If there are two different numbers.
-    """
+    """``flat`` with the number of rounds under its name here; 0 under Flower's name is none."""
     settings = dict(flat)
     rounds = settings.pop(FLOWER_ROUNDS, 0)
     if rounds == 0 and rounds is not False:

@@ -39,14 +39,7 @@ class DPSettings(Settings):
 
 
 def refuse_unaccounted(settings: SharedSettings, privacy: DPSettings) -> None:
-    """Refuse settings for which the reported epsilon would be wrong.
-
-    Raises
-    ------
-    UserError
-        With `clipping` on: a base that is not a plain mean, weights by number of points, or class
-        priors from the clients' sets, which all clients get.
-    """
+    """Refuse settings for which the reported epsilon would be wrong."""
     if privacy.clipping == "none":
         return
     choice = f"Setting dp.clipping = {privacy.clipping!r} needs"

@@ -96,11 +96,6 @@ def require_trusted_modules(
     Returns
     -------
     Folder from which that run took its modules; None for installed ones.
-
-    Raises
-    ------
-    UserError
-        With the first such module; or with the folder, if a new run would search another one.
     """
     named = set(named_modules(settings)) - set(named_modules(overrides or {}))
     folders = _remembered(directory.resolve())

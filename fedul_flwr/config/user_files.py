@@ -28,13 +28,7 @@ def regular_file(path: Path) -> Path:
 
 
 def user_path(named: str | Path, base: Path = Path()) -> Path:
-    """The absolute path that a user means by ``named``, with ``~`` and relative to ``base``.
-
-    Raises
-    ------
-    UserError
-        If no file can have this path.
-    """
+    """The absolute path that a user means by ``named``, with ``~`` and relative to ``base``."""
     try:
         path = (base / Path(named).expanduser()).resolve()
         path.exists()  # raises an error for a name that is too long
@@ -46,13 +40,7 @@ def user_path(named: str | Path, base: Path = Path()) -> Path:
 
 
 def read_text(path: Path, errors: str = "strict") -> str | None:
-    """Content of a text file in UTF-8, without a byte order mark; None if there is no such file.
-
-    Raises
-    ------
-    UserError
-        If it cannot be read, or is not UTF-8 text and ``errors`` is ``"strict"``.
-    """
+    """Content of a text file in UTF-8, without a byte order mark; None if there is no such file."""
     try:
         with regular_file(path).open(encoding="utf-8-sig", errors=errors) as file:
             text = file.read(LARGEST_TEXT)
@@ -73,13 +61,7 @@ def read_text(path: Path, errors: str = "strict") -> str | None:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None if there is no such file.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be read or holds anything else, with the line.
-    """
+    """The JSON object in a file; None if there is no such file."""
     text = read_text(path)
     if text is None:
         return None
@@ -95,11 +77,6 @@ def parse_json(text: str, where: str) -> Any:
     Parameters
     ----------
     where : begins the message of an error; ``{line}`` in it becomes the line within ``text``.
-
-    Raises
-    ------
-    UserError
-        If the text is no JSON, or nested too deeply to be read.
     """
     try:
         return json.loads(text)

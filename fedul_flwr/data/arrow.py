@@ -93,13 +93,7 @@ class ArrowTable:
 
 
 def open_parquet(path: Path) -> ArrowTable:
-    """Open a parquet file.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be read.
-    """
+    """Open a parquet file."""
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
@@ -152,13 +146,7 @@ def _without_views(schema: Any) -> Any:
 
 
 def arrow_images(table: ArrowTable) -> Images:
-    """Return the images of a table: column ``image`` or ``img``, or its only image column.
-
-    Raises
-    ------
-    UserError
-        If there is no such column; later, if a row has no image.
-    """
+    """Return the images of a table: column ``image`` or ``img``, or its only image column."""
     column = image_column(table)
     if not column:
         raise table.refuse("no image column, such as 'image' or 'img'")
@@ -188,11 +176,6 @@ def arrow_split(
     inputs : the points.
     label : the column of labels.
     taken : columns of the points, which are no further columns.
-
-    Raises
-    ------
-    UserError
-        If labels are not as above.
     """
     import pyarrow as pa
 
@@ -242,11 +225,6 @@ def _readable_parquet(path: Path) -> Iterator[None]:
 def image_column(table: ArrowTable, label: str = "") -> str:
     """Column ``image`` or ``img``, or the only column of images beside the ``label``; empty if
     there is none.
-
-    Raises
-    ------
-    UserError
-        If there are several, none of these names.
     """
     import pyarrow as pa
 
@@ -290,13 +268,7 @@ def _image_content(name: str, cell: Any, open_paths: bool) -> bytes | Path:
 
 
 def label_column(table: ArrowTable, chosen: str = "") -> str:
-    """The column of labels: the ``chosen`` one, one of a usual name, or the only ClassLabel.
-
-    Raises
-    ------
-    UserError
-        If there is none.
-    """
+    """The column of labels: the ``chosen`` one, one of a usual name, or the only ClassLabel."""
     for name in (chosen,) if chosen else LABEL_NAMES:
         table.refuse_twice(name)
     if chosen:

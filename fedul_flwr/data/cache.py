@@ -35,11 +35,6 @@ def cache_key(identity: object, files: Iterable[Path] = ()) -> str:
 
     Path (absolute), size and time of last change of each file enter the key, so that a changed file
     gets a new key without being read.
-
-    Raises
-    ------
-    UserError
-        If a file is not there.
     """
     digest = hashlib.sha256(json.dumps([FORMAT_VERSION, identity]).encode())
     for file in files:
@@ -60,11 +55,6 @@ def build_once(directory: Path, build: Callable[[Path], None], *, private: bool 
     ``build`` fills an empty folder, which is renamed to ``directory`` once it is complete. Of
     several processes one builds while the others wait; leftovers of an interrupted build are
     removed by the next one. Only this user can open a ``private`` folder.
-
-    Raises
-    ------
-    UserError
-        If the cache cannot be written, and for errors in ``build``.
     """
     if directory.is_dir():
         return directory
@@ -109,13 +99,7 @@ def measure_cache() -> CacheUse:
 
 
 def clear_cache() -> CacheUse:
-    """Delete all cached data; returns what was deleted. A run that is using them goes on.
-
-    Raises
-    ------
-    UserError
-        If something cannot be deleted.
-    """
+    """Delete all cached data; returns what was deleted. A run that is using them goes on."""
     use = measure_cache()
     try:
         for entry in _entries():

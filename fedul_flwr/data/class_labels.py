@@ -80,11 +80,6 @@ class ClassLabels:
     def numbered_by(self, names: Sequence[str], where: str) -> ClassLabels:
         """The same labels by classes that are listed: texts are their names, numbers positions.
 
-        Raises
-        ------
-        UserError
-            If a label is none of them.
-
         Examples
         --------
         >>> class_labels(["cat", "dog"], "y").numbered_by(["dog", "cat"], "y").numbers.tolist()
@@ -116,11 +111,6 @@ def class_labels(values: Any, where: str, count: int | None = None) -> ClassLabe
     where : names the labels in messages: ``"y"``, ``"column 'label' of train.csv"``.
     count : number of points, one label each.
 
-    Raises
-    ------
-    UserError
-        If they are not one for each point, or have values that are none of the above.
-
     Examples
     --------
     >>> found = class_labels(["dog", "cat", None, "dog"], "y")
@@ -136,11 +126,6 @@ def labels_of_cells(texts: Any, where: str) -> ClassLabels:
 
     They are whole numbers if all are written as such, with or without ``.0``. Else they are texts:
     01 is a text and not 1.
-
-    Raises
-    ------
-    UserError
-        If all are numbers that are not whole, and for numbers below -1.
     """
     codes, distinct = distinct_values(texts, where)
     texts_found = [class_text(cell or "") for cell in distinct]
@@ -206,11 +191,6 @@ def distinct_values(values: Any, where: str, count: int | None = None) -> tuple[
     """Positions ``(n,)`` of points' values among the distinct ones, -1 for a missing one.
 
     The distinct values are objects of Python; some of them may still stand for a missing one.
-
-    Raises
-    ------
-    UserError
-        If there is not one value for each of ``count`` points.
     """
     import pandas as pd
     import pyarrow as pa  # type: ignore[import-untyped]

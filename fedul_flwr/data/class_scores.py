@@ -21,11 +21,6 @@ def labels_from_scores(scores: ArrayLike, known_labels: ArrayLike | None = None)
     ----------
     scores : Z, ``(n, K)``, finite, not negative; a factor of a row has no effect.
     known_labels : ``(n,)``, given labels, which stay, with confidence 1; -1 for the others.
-
-    Raises
-    ------
-    UserError
-        Scores or labels that are something else.
     """
     scores = checked_scores(scores)
     num_classes = scores.shape[1]

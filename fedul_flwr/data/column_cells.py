@@ -106,11 +106,6 @@ def infer_column(parts: Sequence[Cells]) -> Column:
     Parameters
     ----------
     parts : the same column of every table, the training data first.
-
-    Raises
-    ------
-    UserError
-        If it holds dates, numbers beside texts, or more texts than a category may have.
     """
     name = parts[0].name
     first = next((part for part in parts if len(_present_cells(part))), parts[0])
@@ -226,13 +221,7 @@ def number_block(columns: Sequence[Cells]) -> Floats:
 
 
 def numbers(cells: Cells) -> Floats:
-    """``(n,)``, the cells of a number: float64, NaN where a value is missing.
-
-    Raises
-    ------
-    UserError
-        If a cell is no number.
-    """
+    """``(n,)``, the cells of a number: float64, NaN where a value is missing."""
     import pyarrow as pa
 
     column = _without_dictionary(cells)
@@ -295,26 +284,14 @@ def truth_counts(cells: Cells) -> Counter[str]:
 
 
 def category_counts(cells: Cells) -> Counter[str] | None:
-    """Number of rows of every category; None of a number, or without a value.
-
-    Raises
-    ------
-    UserError
-        As :func:`infer_column`, but for many texts.
-    """
+    """Number of rows of every category; None of a number, or without a value."""
     if not _is_category(cells):
         return None
     return Counter(canonical(text) for text in _texts(cells) if text is not None)
 
 
 def codes(cells: Cells, column: Column) -> Ints:
-    """``(n,)``, places of the cells of a category in ``column.values``; -1 where it is missing.
-
-    Raises
-    ------
-    UserError
-        If a cell is no category, and the column has no ``other``.
-    """
+    """``(n,)``, places of the cells of a category in ``column.values``; -1 where it is missing."""
     values = column.values
     numbers: dict[str | None, int] = {}
     for number, value in enumerate(values):

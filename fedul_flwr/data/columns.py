@@ -113,13 +113,7 @@ class Columns:
         return all(None not in (column.mean, column.scale) for column in numbers)
 
     def constants(self) -> tuple[list[float], list[float]]:
-        """``d`` means and scales: those of numbers, 0 and 1 for the features of categories.
-
-        Raises
-        ------
-        UserError
-            If a number has none.
-        """
+        """``d`` means and scales: those of numbers, 0 and 1 for the features of categories."""
         means: list[float] = []
         scales: list[float] = []
         for column in self.columns:
@@ -218,13 +212,7 @@ def unnamed_columns(count: int) -> Columns:
 
 
 def read_columns(path: str | Path) -> Columns:
-    """Read a columns file, or that of the run in a directory.
-
-    Raises
-    ------
-    UserError
-        If it does not exist or is not as the module's text says.
-    """
+    """Read a columns file, or that of the run in a directory."""
     file = user_path(path)
     if file.is_dir():
         file /= COLUMNS_FILE

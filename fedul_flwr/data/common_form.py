@@ -36,11 +36,6 @@ def same_form(train: Split, test: Split, image_size: int, options: TableOptions)
     What fills missing values of tables comes from the training split alone, which also says how
     many bits the values of 16-bit images have unless the options do. Images of both have color if
     any has.
-
-    Raises
-    ------
-    UserError
-        If a split is empty, or the splits are not alike.
     """
     one, other = train.inputs, test.inputs
     for inputs in (one, other):
@@ -88,13 +83,7 @@ def _form_of_images(train: Images, test: Images, image_size: int, bits: int) -> 
 
 
 def same_classes(train: Split, test: Split) -> tuple[Split, Split, tuple[str, ...]]:
-    """Both splits with labels that number the classes of both, and the names of these.
-
-    Raises
-    ------
-    UserError
-        If the splits have other classes, or labels that are none.
-    """
+    """Both splits with labels that number the classes of both, and the names of these."""
     splits = (train, test)
     listed = {split.labels.names for split in splits if split.labels.kind == "name"}
     if len(listed) > 1:

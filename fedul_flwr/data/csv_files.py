@@ -85,11 +85,6 @@ def read_csv_text(path: Path) -> tuple[str, str]:
     -------
     text : its content.
     encoding : its name for a note; empty for UTF-8.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be read, is no text, or its encoding is not sure.
     """
     try:
         data = regular_file(path).read_bytes()
@@ -227,11 +222,6 @@ def open_csv(path: Path, as_written: Collection[str] = ()) -> CsvFile:
     Parameters
     ----------
     as_written : columns in which ``NA`` and the like are texts; elsewhere they are missing values.
-
-    Raises
-    ------
-    UserError
-        If it cannot be read, or could be read in several ways.
     """
     text, encoding = read_csv_text(path)
     start, hint = _after_hint(text)
@@ -539,11 +529,6 @@ def read_csv_rows(path: Path) -> tuple[list[list[str]], str]:
 
     Cells are stripped of spaces, and empty rows left out, as are empty cells beyond the header's
     last. Rows may have other numbers of cells; nothing is a missing value.
-
-    Raises
-    ------
-    UserError
-        If it cannot be read.
     """
     text, encoding = read_csv_text(path)
     skipped, hint = _after_hint(text)
@@ -621,11 +606,6 @@ def plain_numbers(file: CsvFile, names: Iterable[str]) -> CsvFile:
 
     Spaces around a cell are taken away, and a cell of spaces is missing. A column in which less
     than half of the cells are numbers keeps its texts.
-
-    Raises
-    ------
-    UserError
-        If the file does not show what a comma or a point in a number means.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

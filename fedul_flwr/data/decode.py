@@ -65,11 +65,6 @@ class Survey:
     def bits(self, where: str) -> int:
         """Bits of the values in 16-bit files: the smallest usual depth that holds all of them;
         :data:`UNKNOWN_BITS` if there are no such files.
-
-        Raises
-        ------
-        UserError
-            If few files use many more bits than all others, which would become nearly black.
         """
         if not self.depths:
             return UNKNOWN_BITS
@@ -86,13 +81,7 @@ class Survey:
         return most
 
     def size(self, where: str) -> tuple[int, int]:
-        """Return the one ``(height, width)`` of all images.
-
-        Raises
-        ------
-        UserError
-            If the images have different sizes.
-        """
+        """Return the one ``(height, width)`` of all images."""
         if len(self.sizes) > 1:
             (one, first), (other, second) = list(self.sizes.items())[:2]
             raise UserError(
@@ -250,13 +239,7 @@ class Inspected(NamedTuple):
 
 
 def inspect_image(name: str, content: bytes | Path) -> Inspected:
-    """Read an image's header.
-
-    Raises
-    ------
-    UserError
-        If the image cannot be read.
-    """
+    """Read an image's header."""
     with _open(name, content) as image:
         width, height = image.size
         if _orientation(image) >= 5:  # rotated by 90 degrees
@@ -277,11 +260,6 @@ def decode_image(name: str, content: bytes | Path, shape: Shape, bits: int = UNK
     Returns
     -------
     uint8 array of ``shape``.
-
-    Raises
-    ------
-    UserError
-        If the image cannot be read, or its values have more bits, or floats are not in [0, 1].
     """
     with _open(name, content) as image:
         return to_shape(upright(_to_8_bits(image, bits), image), shape)
@@ -442,13 +420,7 @@ def _refuse_other_range(values: NDArray[Any], bits: int) -> None:
 
 
 def _to_8_bits(image: Image.Image, bits: int) -> Image.Image:
-    """The image with values of 8 bits.
-
-    Raises
-    ------
-    UserError
-        If that is not clear: :data:`UNKNOWN_BITS`, values of more bits, or floats not in [0, 1].
-    """
+    """The image with values of 8 bits."""
     from PIL import Image
 
     if image.mode == "F":

@@ -73,11 +73,6 @@ def composed(name: str) -> str:
 def find_entry(folder: Path, name: str) -> Path:
     """Path in ``folder`` of what is called ``name`` in any case, as Windows writes ``TRAIN.CSV``;
     nothing may be there.
-
-    Raises
-    ------
-    UserError
-        If two names there differ only in case.
     """
     matches = sorted(e for e in folder.iterdir() if e.name.lower() == name.lower())
     if len(matches) > 1:
@@ -90,13 +85,7 @@ def find_entry(folder: Path, name: str) -> Path:
 
 
 def list_images(folder: Path, *, besides: Path | None = None) -> list[Path]:
-    """Return all image files under ``folder`` except ``besides``, sorted by path.
-
-    Raises
-    ------
-    UserError
-        If there is a file that is not an image (hidden files are ignored).
-    """
+    """Return all image files under ``folder`` except ``besides``, sorted by path."""
     images: list[Path] = []
     for parent, folders, files in os.walk(folder, followlinks=True):
         folders[:] = sorted(name for name in folders if not is_hidden(name))
@@ -150,14 +139,7 @@ def folder_split(root: Path, class_names: Sequence[str]) -> Split:
 
 
 def npz_images(path: Path) -> Images:
-    """Return the array ``images`` of an ``.npz`` file.
-
-    Raises
-    ------
-    UserError
-        If it is missing, of another type than uint8 or float in [0, 1], or of another shape than
-        ``(n, h, w)`` or ``(n, h, w, 1 or 3)``.
-    """
+    """Return the array ``images`` of an ``.npz`` file."""
     array = npz_array(path, "images")
     if array.ndim == 3:
         array = array[..., np.newaxis]
@@ -192,11 +174,6 @@ def npz_split(path: Path, inputs: Images | Table) -> Split:
     """Read ``labels`` and perhaps further ``(n,)`` arrays of an ``.npz`` file with ``inputs``.
 
     Names of the classes are the array ``class_names``, if there is one.
-
-    Raises
-    ------
-    UserError
-        If an array is missing, or has a type, range or length that the format does not allow.
     """
     count = len(inputs)
     labels = class_labels(npz_array(path, "labels"), f"Array 'labels' of {path}", count)

@@ -61,12 +61,6 @@ def assign_labels_to_clients(
     -------
     observed : one ``(n_c,)`` per client, its given labels, ``-1`` for points without.
     new : one ``(n_c,)`` per client, true for points to predict; none of them has a given label.
-
-    Raises
-    ------
-    UserError
-        If a client has fewer points that can have a label than its number of labels, or
-        ``options.classes_per_client`` is more than the number of classes.
     """
     shares = label_shares(len(labels), options, seed)
     classes = label_classes(labels, options, seed)
@@ -195,13 +189,7 @@ class LabelAssignment(NamedTuple):
 
 
 def write_once(folder: Path, source: Source, num_clients: int, config: RunConfig) -> None:
-    """Split ``source`` and its labels over the clients, and write the files to ``folder``.
-
-    Raises
-    ------
-    UserError
-        If the settings cannot be met with these data, or ``labels.split`` belongs to other data.
-    """
+    """Split ``source`` and its labels over the clients, and write the files to ``folder``."""
     options = config[LabelSettings]
     if options.split:
         labels = np.asarray(source.train.labels)
@@ -319,13 +307,7 @@ def save_split(file: Path, assignment: LabelAssignment, train_labels: Ints) -> N
 
 
 def split_file(named: str) -> list[Path]:
-    """The file that ``labels.split`` names, if it names one.
-
-    Raises
-    ------
-    UserError
-        If there is no such file.
-    """
+    """The file that ``labels.split`` names, if it names one."""
     if named and not Path(named).is_file():
         raise _refusal(named, "there is no such file")
     return [Path(named)] if named else []
@@ -337,11 +319,6 @@ def load_split(
     """Read a file of :func:`save_split`, or with ``.txt`` one of the XCLP authors' code.
 
     True labels come from ``train_labels``.
-
-    Raises
-    ------
-    UserError
-        If it is another file, or one for other data or another number of clients.
     """
     if file.suffix.lower() == ".txt":
         return _load_released(file, num_clients, train_labels, class_names)

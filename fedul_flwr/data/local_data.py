@@ -79,11 +79,6 @@ def load_unlabeled_sets(
     UnlabeledSets with the sets in the order of ``priors.csv`` and priors float64 ``(M, K)`` in the
     order of ``class_names``. Shares are only checked to be finite numbers; ``images`` is
     memory-mapped read-only.
-
-    Raises
-    ------
-    OwnDataError
-        If the folder, ``priors.csv``, a set or an image is not as described above.
     """
     root = user_path(path)
     if not root.is_dir():
@@ -120,13 +115,7 @@ def load_unlabeled_sets(
 
 
 def client_folders(path: str | Path, num_clients: int) -> list[Path]:
-    """Folders of a simulation's clients: the sub-folders of ``path``, sorted by name.
-
-    Raises
-    ------
-    UserError
-        If ``path`` is not a folder, or does not contain exactly ``num_clients`` folders.
-    """
+    """Folders of a simulation's clients: the sub-folders of ``path``, sorted by name."""
     root = Path(path)
     if not root.is_dir():
         raise UserError(
@@ -171,11 +160,6 @@ def open_points(
     -------
     Names of the points, by default file names relative to ``path``, sorted, or numbers of rows from
     0; and the points.
-
-    Raises
-    ------
-    UserError
-        If the path does not exist, or has no points.
     """
     shape = (0, 0, 0) if input_shape is None else input_shape
     single = IMAGE_SUFFIXES if len(shape) > 1 else ()
@@ -310,12 +294,6 @@ def load_partly_labeled(
     -------
     PartlyLabeledPoints, none of them new, in an order that does not depend on names or labels.
     ``images`` is memory-mapped read-only.
-
-    Raises
-    ------
-    OwnDataError
-        If the folder, the file of labels or an image is not as described above, or if there are
-        class folders and a file of labels and ``form`` does not say which to use.
     """
     class_names = [composed(name) for name in class_names]
     root = user_path(path)
@@ -562,11 +540,6 @@ def survey_tables(folder: Path, options: TableOptions) -> Iterator[str]:
     Parameters
     ----------
     options : rules for tables, with the columns of the run.
-
-    Raises
-    ------
-    OwnDataError
-        If a table cannot be read.
     """
     used: dict[str, None] = {}
     left_out: dict[str, None] = {}

@@ -93,11 +93,6 @@ def as_points(
 
     Where the columns do not say what fills a missing value, all tables together do, unless
     the columns are those of a trained model.
-
-    Raises
-    ------
-    UserError
-        If a collection is empty, of another kind than ``shape``, or cannot be encoded.
     """
     for inputs in parts:
         refuse_empty(inputs)
@@ -139,11 +134,6 @@ def refuse_empty(inputs: Images | Table | Texts) -> None:
 def read_rows(file: Path) -> tuple[list[list[str]], str]:
     """Rows of a CSV file with composed letters, and how it was read if not as usual
     (:func:`~fedul_flwr.data.csv_files.read_csv_rows`).
-
-    Raises
-    ------
-    OwnDataError
-        If it cannot be read.
     """
     with own_data():
         rows, note = read_csv_rows(file)

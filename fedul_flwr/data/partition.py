@@ -136,11 +136,6 @@ def majority_partition(
     Returns
     -------
     For each client the positions ``(n_c,)`` of its points in ``labels``; clients share no point.
-
-    Raises
-    ------
-    UserError
-        If a client would have no point, or with ``mild`` and fewer than 9 classes.
     """
     pools = _shuffled_classes(labels, num_classes, rng)
     quota = points_per_client or len(labels) // num_clients
@@ -175,11 +170,6 @@ def imbalanced_partition(
     runs out; none does if all are equally frequent and C is a multiple of K.
 
     Parameters and result as of :func:`majority_partition`.
-
-    Raises
-    ------
-    UserError
-        If a client would have no point.
     """
     pools = _shuffled_classes(labels, num_classes, rng)
     quota = points_per_client or len(labels) // num_clients
@@ -269,11 +259,6 @@ def partition_points(
     Returns
     -------
     One sorted int64 array per client; clients share no point.
-
-    Raises
-    ------
-    UserError
-        If the settings cannot be met with these data.
     """
     if len(labels) < num_clients:
         raise UserError(

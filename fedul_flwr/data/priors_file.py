@@ -81,11 +81,6 @@ def read_stated_priors(folder: Path, class_names: list[str]) -> StatedPriors:
 
     Rows that sum to 1 within what rounding explains are divided by their sum; the others are left
     as they are, for :func:`~fedul_flwr.data.set_check.check_sets` to refuse.
-
-    Raises
-    ------
-    OwnDataError
-        If there is no such file, or both, or one that is not as described.
     """
     file, counted = find_entry(folder, PRIORS_FILE), find_entry(folder, COUNTS_FILE)
     if file.exists() and counted.exists():

@@ -28,11 +28,6 @@ def replace_file(path: Path, write: Callable[[Path], object], *, sync: bool = Tr
     ----------
     write : writes the whole content to the path that it gets, which does not exist yet.
     sync : wait until content and name are on the disk, so that they outlast a loss of power.
-
-    Raises
-    ------
-    StorageError
-        If the file cannot be written; an existing one is unchanged.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -70,11 +65,6 @@ def output_file(path: Path, read: Iterable[Path], suffix: str, begin: bytes = b"
     ----------
     read : files and folders that the command reads. In such a folder only a file with this suffix
         and beginning, an earlier result, is replaced.
-
-    Raises
-    ------
-    UserError
-        If it is no file in an existing folder, or the command's own input.
     """
     target = path.resolve()
     # /dev/stdout is a link to one in /proc, and may lead to a file that is open already.
@@ -99,13 +89,7 @@ def output_file(path: Path, read: Iterable[Path], suffix: str, begin: bytes = b"
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and those above it, unless they exist.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be created.
-    """
+    """Create a folder and those above it, unless they exist."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -113,13 +97,7 @@ def make_folder(path: Path) -> None:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write ``content``, text as UTF-8; ``path`` is always the complete old or new file.
-
-    Raises
-    ------
-    StorageError
-        If the file cannot be written.
-    """
+    """Write ``content``, text as UTF-8; ``path`` is always the complete old or new file."""
     if isinstance(content, str):
         # Names of classes and folders can contain lone surrogates, which UTF-8 cannot encode.
         content = content.encode("utf-8", "replace")
@@ -127,13 +105,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a file, and wait until it is on the disk.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be written; a part of the line may then be at the end of the file.
-    """
+    """Add a line to a file, and wait until it is on the disk."""
     try:
         with path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
@@ -150,13 +122,7 @@ def save_arrays(
     *,
     sync: bool = True,
 ) -> None:
-    """Write named arrays as a safetensors file whose header has ``about`` as JSON.
-
-    Raises
-    ------
-    StorageError
-        If the file cannot be written; an existing one is unchanged.
-    """
+    """Write named arrays as a safetensors file whose header has ``about`` as JSON."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -174,13 +140,7 @@ def save_arrays(
 
 
 def load_arrays_of(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Arrays of a safetensors file, and the JSON object in its header; empty if it has none.
-
-    Raises
-    ------
-    UserError
-        If the file is missing or damaged.
-    """
+    """Arrays of a safetensors file, and the JSON object in its header; empty if it has none."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -192,13 +152,7 @@ def load_arrays_of(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The JSON object in the header of a safetensors file; empty if it has none.
-
-    Raises
-    ------
-    UserError
-        If the file is missing or damaged.
-    """
+    """The JSON object in the header of a safetensors file; empty if it has none."""
     try:
         with path.open("rb") as file:
             header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
@@ -239,11 +193,6 @@ def open_array(file: Path) -> NDArray[Any]:
 
     A process of a simulation serves many clients, and maps each file once: the first access to a
     page of a new map takes longer than copying it.
-
-    Raises
-    ------
-    UserError
-        If the file is missing or damaged.
     """
     try:
         status = file.stat()

@@ -231,13 +231,7 @@ class SetTruth(ClientTruth):
 
 
 def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig) -> None:
-    """Split ``source`` into clients' sets, and write the files to ``folder``.
-
-    Raises
-    ------
-    UserError
-        If some training points have no label, or the settings cannot be met with these data.
-    """
+    """Split ``source`` into clients' sets, and write the files to ``folder``."""
     labels = np.asarray(source.train.labels)
     if (labels == UNLABELED).any():
         raise UserError(
@@ -287,13 +281,7 @@ def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig
 
 
 def refuse_empty_sets(clients: Sequence[ClientTruth], config: RunConfig) -> None:
-    """Refuse simulated clients of which a set got no point, and so none could take part.
-
-    Raises
-    ------
-    UserError
-        With the client, and the setting that gives it more points.
-    """
+    """Refuse simulated clients of which a set got no point, and so none could take part."""
     for number, client in enumerate(clients):
         if not isinstance(client, SetTruth):
             return

@@ -261,11 +261,6 @@ def load_source(
     Returns
     -------
     Source with read-only, memory-mapped arrays: 1 channel if all images are gray, else RGB.
-
-    Raises
-    ------
-    UserError
-        If the data set does not exist, cannot be read, or is not as described above.
     """
     return read_source(source_directory(dataset, image_size=image_size, table=table, cache=cache))
 
@@ -298,13 +293,7 @@ def source_directory(
 
 
 def read_source(directory: Path) -> Source:
-    """Open a decoded data set from the folder that `source_directory` returned.
-
-    Raises
-    ------
-    UserError
-        If the folder is incomplete or damaged.
-    """
+    """Open a decoded data set from the folder that `source_directory` returned."""
     try:
         meta = json.loads((directory / META).read_text(encoding="utf-8"))
         class_names, columns = tuple(meta["class_names"]), dict(meta["columns"])

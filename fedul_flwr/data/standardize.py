@@ -79,13 +79,7 @@ def scaling_by(moments: Moments, columns: Columns | None) -> Scaling:
 
 
 def constant_scaling(columns: Columns | None) -> Scaling:
-    """The scaling of the columns file.
-
-    Raises
-    ------
-    UserError
-        If there is none, or a number in it has no mean and scale.
-    """
+    """The scaling of the columns file."""
     if columns is None:
         raise UserError(
             "Setting standardize = 'constants' needs setting columns, a columns file with the mean "
@@ -110,13 +104,7 @@ class SharedScaling:
         self.value: Scaling | None = None
 
     def __call__(self) -> Scaling:
-        """The scaling.
-
-        Raises
-        ------
-        UserError
-            If it is not known yet.
-        """
+        """The scaling."""
         if self.value is None:
             raise UserError(
                 "The means and scales of columns are not known before round 1.", "not-sent-yet"

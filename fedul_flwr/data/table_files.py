@@ -30,13 +30,7 @@ from fedul_flwr.errors import UserError
 
 
 def read_table(path: Path, options: TableOptions) -> Table | Texts:
-    """Read the feature columns or the texts of a file; a column of labels is never read.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be read, or holds no table of numbers and categories.
-    """
+    """Read the feature columns or the texts of a file; a column of labels is never read."""
     if path.suffix.lower() == ".npz":
         refuse_texts_in_npz(path, options)
         return npz_table(path)
@@ -49,11 +43,6 @@ def read_with_ids(
     """The texts in a column of identifiers, which is never a feature, and the points.
 
     A missing identifier is an empty text.
-
-    Raises
-    ------
-    UserError
-        As :func:`read_table`, and if there is no such column, or the model takes it.
     """
     import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -153,11 +142,6 @@ def csv_table(path: Path, options: TableOptions, id_column: str = "") -> ArrowTa
     Parameters
     ----------
     id_column : a column whose cells stay as they are written, and that is no feature.
-
-    Raises
-    ------
-    UserError
-        If it cannot be read, or could be read in several ways.
     """
     texts = {options.text, id_column}
     file = open_csv(path, as_written=texts)
@@ -199,13 +183,7 @@ def table_split(table: ArrowTable, options: TableOptions) -> Split:
 
 
 def arrow_texts(table: ArrowTable, name: str) -> Texts:
-    """Column ``name`` of a table.
-
-    Raises
-    ------
-    UserError
-        If there is no such column of texts, or a text is missing or too long.
-    """
+    """Column ``name`` of a table."""
     import pyarrow as pa
 
     table.refuse_twice(name)

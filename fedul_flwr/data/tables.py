@@ -201,11 +201,6 @@ def infer_columns(tables: Sequence[Table]) -> Columns:
     Parameters
     ----------
     tables : with the same columns, the training data first.
-
-    Raises
-    ------
-    UserError
-        If the tables have other columns, or a column cannot be a feature.
     """
     first = tables[0]
     for other in tables[1:]:
@@ -236,11 +231,6 @@ def fit(tables: Sequence[Table], columns: Columns, missing: Missing) -> Columns:
     tables : the training split of a data set, or all tables of an owner.
     missing : rule for the values of ``fill``; categories get the most frequent one, and none of
         them is chosen with ``"refuse"``.
-
-    Raises
-    ------
-    UserError
-        If a column that needs a ``fill`` has no value, or float32 loses its differences.
     """
     for table in tables:
         _check_columns(table, columns)
@@ -306,13 +296,6 @@ def encode(tables: Sequence[Table], columns: Columns) -> list[VectorPoints]:
     """Vectors of the features of ``columns``: numbers as they are, categories one-hot.
 
     The vector of a row depends on no other row.
-
-    Raises
-    ------
-    UserError
-        If a column is missing, a value is missing and its column has no ``fill``, a number is not
-        finite, a text stands where a number is needed, a category is unknown, vectors have
-        another length, or a number may have decimals or, as other tables have them, thousands.
     """
     _refuse_doubtful_points(tables, columns)
     return [VectorPoints(table.where, _encode(table, columns)) for table in tables]

@@ -220,13 +220,7 @@ class Content:
 
 
 def number(content: Content, key: str) -> int:
-    """A whole number that came with a message.
-
-    Raises
-    ------
-    BadMessageError
-        If there is none.
-    """
+    """A whole number that came with a message."""
     value = content.values.get(key)
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadMessageError(f"A message came with no valid {key}.")
@@ -288,13 +282,7 @@ def bounds_of(parts: Sequence[NDArray[Any]]) -> Ints:
 
 
 def part_of(bounds: NDArray[Any], client: int) -> slice:
-    """Slice of ``client``'s part within the concatenated parts.
-
-    Raises
-    ------
-    UserError
-        If there is no such client.
-    """
+    """Slice of ``client``'s part within the concatenated parts."""
     if not 0 <= client < len(bounds) - 1:
         raise UserError(
             f"Client {client} is not in this federation of {len(bounds) - 1}.", "unknown-name"

@@ -53,26 +53,14 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Parse ``HOST[:PORT]`` of ``--address``; an IPv6 address with a port needs brackets.
-
-    Raises
-    ------
-    UserError
-        If it is neither a DNS name nor an IP address that others can reach, or for a bad port.
-    """
+    """Parse ``HOST[:PORT]`` of ``--address``; an IPv6 address with a port needs brackets."""
     host, port = _split(text)
     check_host(host, text)
     return Address(host, _port(port, text, "--address"))
 
 
 def parse_listen(text: str, option: str = "--listen") -> Address:
-    """Parse ``HOST[:PORT]`` of ``--listen``; HOST is an IP address of the server, or all.
-
-    Raises
-    ------
-    UserError
-        If it is not an IP address, or for a bad port.
-    """
+    """Parse ``HOST[:PORT]`` of ``--listen``; HOST is an IP address of the server, or all."""
     host, port = _split(text)
     if not _is_ip(host):
         raise UserError(

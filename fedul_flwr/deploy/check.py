@@ -60,11 +60,6 @@ def check_owner(
     overrides : flat settings of the run.
     base_dir : directory that relative paths start from.
     class_names, input_shape : those of the server's data set, if it cannot be read here.
-
-    Raises
-    ------
-    UserError
-        If the client could not take part.
     """
     where = _read_node_config(node_config)
     settings, otherwise = _settings(overrides, base_dir)

@@ -33,11 +33,6 @@ def serve_figures(address: Address, file: Path) -> WSGIServer:
     Parameters
     ----------
     file : of :func:`fedul_flwr.data.run_files.current_run.note_run`.
-
-    Raises
-    ------
-    UserError
-        If nobody can listen there.
     """
     registry = CollectorRegistry()
     for name, (text, value) in FIGURES.items():

@@ -272,11 +272,6 @@ def plan(
     listen : ``HOST[:PORT]`` at which the SuperLink listens, an IP address; by default all
         interfaces with the port of ``address``, or only loopback if ``address`` is loopback.
     methods : names of the methods that owners allow; empty allows every built-in one.
-
-    Raises
-    ------
-    UserError
-        For invalid options.
     """
     if not address:
         raise UserError(
@@ -323,11 +318,6 @@ def write(consortium: Consortium, directory: Path) -> Certificates | None:
     -------
     Certificates or None
         None if the consortium is insecure.
-
-    Raises
-    ------
-    UserError
-        If ``directory`` is not empty, or cannot be written.
     """
     try:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):

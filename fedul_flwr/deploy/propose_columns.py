@@ -134,11 +134,6 @@ def propose_columns(folders: Sequence[str | Path], label: str = "") -> Proposal:
     Parameters
     ----------
     label : the column of labels; by default those of a usual name, such as ``label``.
-
-    Raises
-    ------
-    UserError
-        If a folder has no table, a file cannot be read, or no column is left.
     """
     label = column_name(label)
     paths = [user_path(folder) for folder in folders]

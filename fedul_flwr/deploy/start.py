@@ -67,11 +67,6 @@ def start(
     runs_from_anywhere : whether the SuperLink answers everybody who reaches it.
     log_format : ``"text"`` or ``"json"``, of what it and the processes below it write.
     metrics : ``HOST:PORT`` where a SuperLink has :mod:`figures <fedul_flwr.deploy.figures>`.
-
-    Raises
-    ------
-    UserError
-        If a SuperNode gets an option of the SuperLink, or would give messages to anybody.
     """
     for name, value in (("--runs-from-anywhere", runs_from_anywhere), ("--metrics", metrics)):
         if value and program == "supernode":

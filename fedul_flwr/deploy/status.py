@@ -51,11 +51,6 @@ def status(directory: Path) -> list[OwnerState]:
     Parameters
     ----------
     directory : working folder of ``deploy init``, or its ``server/`` alone.
-
-    Raises
-    ------
-    UserError
-        If it is neither, or the SuperLink gives no answer.
     """
     server = server_of(directory)
     nodes_of = {

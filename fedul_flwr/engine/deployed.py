@@ -38,11 +38,6 @@ def run_deployed(
     Returns
     -------
     Directory of the results, or None if they are on another machine.
-
-    Raises
-    ------
-    UserError
-        If Flower refuses the run, or it fails; with the reason and the path of its log.
     """
     from fedul_flwr.data.run_files.run_lock import lock_directory, require_unlocked
     from fedul_flwr.data.run_files.store import ERROR, SUMMARY

@@ -70,11 +70,6 @@ def copy_app(root: Path, target: Path) -> None:
     ----------
     root : folder with the app's ``pyproject.toml``.
     target : new folder for the copy.
-
-    Raises
-    ------
-    UserError
-        If there is no app.
     """
     try:
         project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
@@ -147,13 +142,7 @@ class FlowerProgram:
             yield from process.stdout
 
     def ask(self, *arguments: str) -> dict[str, Any]:
-        """The answer of ``flwr ARGUMENTS --format json``.
-
-        Raises
-        ------
-        UserError
-            If there is none, or it is an error; with Flower's reason.
-        """
+        """The answer of ``flwr ARGUMENTS --format json``."""
         with self._started([*arguments, "--format", "json"], subprocess.PIPE) as process:
             text, errors = process.communicate()
         try:
@@ -199,13 +188,7 @@ class FlowerProgram:
 
 
 def scripts_directory() -> Path:
-    """Directory of Flower's programs, those of this interpreter.
-
-    Raises
-    ------
-    UserError
-        If they are not installed.
-    """
+    """Directory of Flower's programs, those of this interpreter."""
     candidates = [
         Path(sys.executable).parent,
         Path(sysconfig.get_path("scripts")),
@@ -255,11 +238,6 @@ def start_run(
     overrides : run config; each key must exist in the app's ``[tool.flwr.app.config]``.
     options : further options of ``flwr run``.
     superlink : name of a SuperLink in Flower's configuration; empty takes the default one.
-
-    Raises
-    ------
-    UserError
-        If Flower refuses the app before it starts.
     """
     with tempfile.TemporaryDirectory(prefix="fedul-app-") as folder:
         app, settings = Path(folder) / "app", Path(folder) / "settings.toml"

@@ -50,11 +50,6 @@ def run_app(
     -------
     RunOutcome
         How the run ended. If the SuperLink or the simulation dies, it is a failure with a reason.
-
-    Raises
-    ------
-    UserError
-        If Flower refuses the app before it starts.
     """
     if not superlink.ray_address:  # a cluster may have larger machines
         refuse_cpus(client_cpus)
@@ -111,11 +106,6 @@ def refuse_silent_cluster(address: str) -> None:
     Parameters
     ----------
     address : ``host:port`` of the cluster's head, or ``auto``.
-
-    Raises
-    ------
-    UserError
-        If it has another form, or no cluster answers there.
     """
     if address == "auto":
         return

@@ -54,13 +54,7 @@ def refuse_used(directory: Path) -> None:
 
 
 class MessageLog:
-    """Writes messages to a directory, which is created if it does not exist.
-
-    Raises
-    ------
-    UserError
-        If the directory is not empty or cannot be written.
-    """
+    """Writes messages to a directory, which is created if it does not exist."""
 
     def __init__(self, directory: Path) -> None:
         refuse_used(directory)
@@ -138,13 +132,7 @@ class Recorded:
 
 
 def read_message_log(directory: Path) -> Iterator[Recorded]:
-    """Messages in the order in which they were sent; an incomplete last line is skipped.
-
-    Raises
-    ------
-    UserError
-        If the directory has no message log.
-    """
+    """Messages in the order in which they were sent; an incomplete last line is skipped."""
     if not (directory / MESSAGES).is_file():
         raise UserError(f"{directory} holds no message log.", "run-missing")
     with (directory / MESSAGES).open() as file:

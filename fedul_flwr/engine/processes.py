@@ -231,11 +231,6 @@ def worker_environments(client_cpus: int, client_gpus: float) -> list[dict[str, 
     ----------
     client_cpus : cores of a process.
     client_gpus : GPUs of a process, or share of one; with 0 it sees none, as on Ray.
-
-    Raises
-    ------
-    UserError
-        If the machine has fewer.
     """
     refuse_cpus(client_cpus)
     most = usable_cpus() // client_cpus
@@ -269,11 +264,6 @@ def run_in_processes(
     settings : resolved settings; results are written to ``settings.output``.
     num_supernodes : number of clients.
     client_cpus, client_gpus : see :func:`worker_environments`.
-
-    Raises
-    ------
-    UserError
-        As the server app does.
     """
     environments = worker_environments(client_cpus, client_gpus)
     load_early()

@@ -230,13 +230,7 @@ DEFAULT_CLIENTS = 10
 
 
 def number_of_clients(config: RunConfig, number: int | None) -> int:
-    """Number of simulated clients: that of the run to resume, else ``number``, else 10.
-
-    Raises
-    ------
-    UserError
-        If ``number`` is not the number of the run to resume.
-    """
+    """Number of simulated clients: that of the run to resume, else ``number``, else 10."""
     from fedul_flwr.data.run_files.records import recorded_clients
 
     recorded = recorded_clients(Path(config.resume)) if config.resume else None

@@ -35,12 +35,6 @@ def compare(plan: Plan, simulate: Simulate, log: Log) -> list[Row]:
     Returns
     -------
     Rows of the table.
-
-    Raises
-    ------
-    UserError
-        If a directory was written with other settings, or the data of a trial cannot be split over
-        the clients; then no trial starts.
     """
     check_unchanged(plan.trials)
     for trial in plan.trials:  # a seed whose data cannot be split ends no other's run

@@ -272,13 +272,7 @@ def make_rows(plan: Plan, results: Sequence[TrialResult]) -> list[Row]:
 
 
 def parse_measures(text: str) -> tuple[str, ...]:
-    """Read names of :data:`MEASURES` from a list such as ``balanced-accuracy,auc``.
-
-    Raises
-    ------
-    UserError
-        If one does not exist, or is named twice.
-    """
+    """Read names of :data:`MEASURES` from a list such as ``balanced-accuracy,auc``."""
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:
         if name not in MEASURES or names.count(name) > 1:

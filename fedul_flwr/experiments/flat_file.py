@@ -19,11 +19,6 @@ def flat_file(table: Table, column: str, size: Size, row: str | None) -> str:
     ----------
     row : ``start`` is the run whose model the column starts from. None is the only row of the
         column or, if it has several rows, the settings that they share.
-
-    Raises
-    ------
-    UserError
-        If a benchmark measures the table, or the column or row is unknown.
     """
     if table.settings.benchmark:
         raise UserError(

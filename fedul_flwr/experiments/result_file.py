@@ -89,13 +89,7 @@ class ResultFile:
         return shlex.join(words)
 
     def read(self) -> dict[Key, Result]:
-        """The results; without the file there are none.
-
-        Raises
-        ------
-        UserError
-            Naming the file if :meth:`add` did not write it, and the missing key.
-        """
+        """The results; without the file there are none."""
         records = read_records(self.path, "runs", "results", "run", _PARTS)
         return {(run["row"], run["column"], run["seed"]): run for run in records}
 
@@ -146,11 +140,6 @@ class ResultFile:
         Parameters
         ----------
         now : settings of the trial (see ``Trial``); None if the table has no such trial.
-
-        Raises
-        ------
-        UserError
-            Naming the result, the difference, and the command that makes it again.
         """
         row, column, seed = key
         trial = f"row {row!r}, column {column!r}, seed {seed}"
@@ -182,11 +171,6 @@ def read_records(
     ----------
     content, noun : words for the file's content and for one record, for messages.
     parts : type of each key that a record must have.
-
-    Raises
-    ------
-    UserError
-        Naming the file, and the record and key that is wrong.
     """
     stored = read_object(file)
     if stored is None:

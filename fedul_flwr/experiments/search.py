@@ -126,13 +126,7 @@ class RowSearch:
         return {**self.all_settings, **self.criterion.settings(), "seed": self.seed}
 
     def config(self, flat: Overrides, output: Path | None = None) -> RunConfig:
-        """Check the settings of a trial.
-
-        Raises
-        ------
-        UserError
-            If the settings, or the method, refuse one.
-        """
+        """Check the settings of a trial."""
         config = resolve({**flat, "output": ""}, Path.cwd())
         load_reference(find_method(config.method).strategy, "method").validate(config)
         return config.model_copy(update={"output": "" if output is None else str(output)})
@@ -156,11 +150,6 @@ def plan_searches(
     Parameters
     ----------
     plans : columns of a table, or a comparison of runs, with the search's seed alone.
-
-    Raises
-    ------
-    UserError
-        Naming the row that cannot be searched, and why.
     """
     tasks = []
     for plan in plans:
@@ -206,13 +195,7 @@ def _row_search(
 
 
 def require_optuna() -> None:
-    """Refuse to search if Optuna is not installed.
-
-    Raises
-    ------
-    UserError
-        With the command that installs it.
-    """
+    """Refuse to search if Optuna is not installed."""
     try:
         import optuna  # noqa: F401
     except ImportError:
@@ -234,11 +217,6 @@ def ended_searches(
     Parameters
     ----------
     jobs : number of rows that are searched at the same time, in processes of their own.
-
-    Raises
-    ------
-    UserError
-        If a process was killed, or another command searches the same row.
     """
     if jobs == 1 or len(tasks) < 2:
         for task in tasks:
@@ -270,11 +248,6 @@ def run_search(task: RowSearch, log: Log) -> list[Record]:
     Returns
     -------
     A record of each trial in the order of the candidates.
-
-    Raises
-    ------
-    UserError
-        If another process runs the same search.
     """
     import optuna
 

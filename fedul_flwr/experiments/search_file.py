@@ -148,13 +148,7 @@ def _chosen(best: Mapping[str, Any], task: RowSearch) -> dict[str, Any]:
 
 
 def read_searches(file: Path) -> dict[RowKey, StoredSearch]:
-    """Searches of a file by row and column; without the file there are none.
-
-    Raises
-    ------
-    UserError
-        Naming the file, and the key that is missing or the search that was edited.
-    """
+    """Searches of a file by row and column; without the file there are none."""
     searches = read_records(file, "searches", "searches", "search", _PARTS)
     for one in searches:
         if one["outcome-hash"] != outcome_hash(one) or one["hash"] != digest(one["settings"]):
@@ -182,11 +176,6 @@ def tuned_rows(
     ----------
     file : file of the results of tuned runs.
     seeds : the rows, and the seeds that each is to run with.
-
-    Raises
-    ------
-    UserError
-        If a row has no search, a search of other settings, or a search that used one of the seeds.
     """
     searches = read_searches(file.searches)
     quick = " --quick" if file.size == "quick" else ""
@@ -206,11 +195,6 @@ def tuned_runs(plan: Plan, file: Path) -> dict[str, Overrides]:
     ----------
     plan : the comparison without these settings.
     file : ``search.json`` of ``fedul-flwr tune --runs``.
-
-    Raises
-    ------
-    UserError
-        If there is no such file, or as :func:`tuned_rows`.
     """
     if not file.is_file():
         raise UserError(

@@ -82,11 +82,6 @@ def make_criterion(name: Name, settings: RunConfig, trial: RunConfig) -> Criteri
     ----------
     settings : settings of the row.
     trial : settings of the row with those that the search sets for all of its trials.
-
-    Raises
-    ------
-    UserError
-        If a trial cannot take the measure, or the method does not train.
     """
     from fedul_flwr.run.resolve_settings import choose_selection
 
@@ -206,11 +201,6 @@ def search_files(experiments: Path, table: str) -> list[Path]:
     """The files ``search.toml`` in ``experiments`` and the folders down to the table's.
 
     The table's own file comes last if it has a search.
-
-    Raises
-    ------
-    UserError
-        If there is no file.
     """
     file = table_file(experiments, table)
     folders = [folder for folder in file.parents if folder.is_relative_to(experiments)]
@@ -238,11 +228,6 @@ def read_search(files: Sequence[Path], trials: int | None = None) -> SearchSetti
     ----------
     files : a later file replaces keys of the earlier ones.
     trials : number of trials in place of that of the files.
-
-    Raises
-    ------
-    UserError
-        Naming the last file and the key that is wrong.
     """
     try:
         content: dict[str, Any] = {}

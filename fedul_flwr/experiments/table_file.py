@@ -75,12 +75,6 @@ def expand(content: Mapping[str, Any], rows: Mapping[str, Overrides]) -> dict[st
     ----------
     content : ``clients``, ``only``, ``settings``, ``matrix``, ``when`` and ``quick`` of the file.
     rows : own settings of every row.
-
-    Raises
-    ------
-    UserError
-        Naming a key, setting, value or row that is unknown, two columns of one name, or an override
-        that changes no column.
     """
     axes = [list(values) for values in content["matrix"].values()]
     overrides = list(_overrides(content, axes, rows))
@@ -174,13 +168,7 @@ def _settings(
 
 
 def part(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """The table at ``where`` in ``content``, empty if there is none.
-
-    Raises
-    ------
-    UserError
-        If it is not a table.
-    """
+    """The table at ``where`` in ``content``, empty if there is none."""
     table = content.get(where.rpartition(".")[2], {})
     if not isinstance(table, dict):
         raise UserError(f"Key {where} = {table!r} must be a table.", "table-file-wrong")
@@ -188,13 +176,7 @@ def part(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
 
 
 def flat_settings(where: str, content: Any, *others: str) -> dict[str, Scalar]:
-    """Flatten the settings at ``where`` of the file; the keys ``others`` are allowed, too.
-
-    Raises
-    ------
-    UserError
-        Naming the place and the setting that is unknown.
-    """
+    """Flatten the settings at ``where`` of the file; the keys ``others`` are allowed, too."""
     if not isinstance(content, dict):
         raise UserError(
             f"Key {where} = {content!r} must be a table of settings.", "table-file-wrong"
@@ -407,13 +389,7 @@ class Table:
 
 
 def table_names(experiments: Path) -> list[str]:
-    """Names of all tables below a folder: the TOML files that have a title.
-
-    Raises
-    ------
-    UserError
-        If there is no table.
-    """
+    """Names of all tables below a folder: the TOML files that have a title."""
     files = sorted(experiments.rglob("*.toml"))
     tables = [file for file in files if _is_table(read_toml(file))]
     if not tables:
@@ -454,13 +430,7 @@ def table_file(experiments: Path, name: str) -> Path:
 
 
 def read_table(experiments: Path, name: str) -> Table:
-    """Read and check one table.
-
-    Raises
-    ------
-    UserError
-        Naming the tables that exist, or the file and the key that is wrong.
-    """
+    """Read and check one table."""
     file = table_file(experiments, name)
     content = read_toml(file) if file.is_file() else {}
     if not _is_table(content):
@@ -516,13 +486,7 @@ def _measured(settings: TableSettings) -> dict[str, Column]:
 
 
 def pick(wanted: str | None, available: Sequence[str], noun: str) -> list[str]:
-    """Names of a list such as ``FedUL,FedPL`` in the order of ``available``; None: all names.
-
-    Raises
-    ------
-    UserError
-        Naming the ``noun``, such as a row, that is not ``available``.
-    """
+    """Names of a list such as ``FedUL,FedPL`` in the order of ``available``; None: all names."""
     if wanted is None:
         return list(available)
     names = [part.strip() for part in wanted.split(",") if part.strip()]

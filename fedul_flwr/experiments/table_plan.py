@@ -58,11 +58,6 @@ def plan_column(
     ----------
     tuned : settings that a search chose, by row. The plan then has these rows alone, with the
         chosen settings on top of their own.
-
-    Raises
-    ------
-    UserError
-        Naming the table, the row and the setting that is refused.
     """
     rows = table.rows_of(column, size)
     shared = table.settings_of(column, size)
@@ -102,11 +97,6 @@ def plan_columns(
     Parameters
     ----------
     tuned : settings that a search chose, by column and row; columns without a row are left out.
-
-    Raises
-    ------
-    UserError
-        As :func:`plan_column`, and for a local copy of a data set that no column uses.
     """
     plans = [
         plan_column(table, column, size, seeds, device, None if tuned is None else tuned[column])
@@ -171,11 +161,6 @@ def start_settings(source: str, experiments: Path) -> dict[str, Scalar]:
     """Settings of the run that ``source``, a value of ``start-from``, names.
 
     They are those of the table's column that starts from it, with the table's ``start`` on top.
-
-    Raises
-    ------
-    UserError
-        If no column starts from it, or the table has no ``start``.
     """
     name, size = start_table(source)
     table = read_table(experiments, name)

@@ -91,11 +91,6 @@ class Reproduction:
         Returns
         -------
         Largest difference of two test errors, in percentage points.
-
-        Raises
-        ------
-        UserError
-            If no result is of the settings that the table has now.
         """
         stored = self.file.read()
         listed = [

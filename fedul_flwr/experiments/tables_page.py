@@ -34,14 +34,7 @@ _Plotted = tuple[Size, bool, Results]
 
 
 def check_results(table: Table, file: ResultFile, results: Results) -> None:
-    """Refuse results of a file that the experiment as it is now would not make.
-
-    Raises
-    ------
-    UserError
-        Naming the first such result, see :class:`~fedul_flwr.experiments.result_file.ResultFile`
-        and, for tuned runs, :func:`~fedul_flwr.experiments.search_file.tuned_rows`.
-    """
+    """Refuse results of a file that the experiment as it is now would not make."""
     now: dict[Key, Mapping[str, Any]] = {}
     for column in table.columns:
         seeds: dict[str, list[int]] = {}
@@ -190,13 +183,7 @@ def markdown(tables: Sequence[TableResults]) -> str:
 
 
 def render(experiments: Path, folder: Path, page: Path = PAGE) -> None:
-    """Write all tables between the markers of the page, and the plots; start a missing page.
-
-    Raises
-    ------
-    UserError
-        If the page has no markers, or a result is refused.
-    """
+    """Write all tables between the markers of the page, and the plots; start a missing page."""
     text = read_text(page)
     if text is None:
         text = f"# Tables\n\n{BEGIN}\n{END}\n"

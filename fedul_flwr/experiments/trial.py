@@ -218,11 +218,6 @@ def check_unchanged(trials: Iterable[Trial]) -> None:
     """Refuse trials whose directory was written with other settings.
 
     A directory without a trained round is ignored: its trial starts again.
-
-    Raises
-    ------
-    UserError
-        Naming the directory, the setting and both values.
     """
     for trial in trials:
         if not (_has_model(trial) or (trial.directory / SUMMARY).exists()):

@@ -66,13 +66,7 @@ class Plan:
 
 
 def read_runs(path: Path) -> dict[str, dict[str, Scalar]]:
-    """Read named runs from a TOML file: every top-level table holds the settings of one run.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be read, has no table, or a setting outside of the tables.
-    """
+    """Read named runs from a TOML file: every top-level table holds the settings of one run."""
     content = read_toml(path)
     for key, value in content.items():
         if not isinstance(value, dict):
@@ -93,13 +87,7 @@ def method_runs(text: str) -> dict[str, dict[str, Scalar]]:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Read seeds from a list such as ``0,1,2``.
-
-    Raises
-    ------
-    UserError
-        If the list is empty, names a seed twice, or holds anything but whole numbers from 0 on.
-    """
+    """Read seeds from a list such as ``0,1,2``."""
     try:
         seeds = [int(part) for part in text.split(",")]
     except ValueError:
@@ -133,11 +121,6 @@ def make_plan(
     rows : own settings of each run; they win over shared ones.
     shared : settings of all runs; a key of a table applies to the runs that use the table.
     output : relative paths here and in settings start from the working directory.
-
-    Raises
-    ------
-    UserError
-        Naming the run and the setting that is refused.
     """
     for name in rows:
         if not slug(name) or not name.isprintable():

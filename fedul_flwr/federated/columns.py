@@ -53,11 +53,6 @@ def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, 
     content : of phase ``columns``. Nothing else in it is taken: the settings were checked against
         the owner's limits, and must stay as they were.
     setup : the client's setup, with the number of columns.
-
-    Raises
-    ------
-    BadMessageError
-        If they are not one finite mean and one positive scale for each column.
     """
     shape = cast(list[int], setup["model-shape"])
     scaling = {key: numbers(content, key) for key in (MEANS, SCALES)}
@@ -121,11 +116,6 @@ def check_moments(answer: Content, width: int) -> None:
 
     Points are float32 numbers, so no mean is beyond :data:`LARGEST` and no variance beyond its
     square; larger ones would make every standardized number 0.
-
-    Raises
-    ------
-    BadMessageError
-        With the value.
     """
     for key in (MEANS, VARIANCES):
         if len(numbers(answer, key)) != width:

@@ -90,15 +90,7 @@ class PrivateMean(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The base's messages, if the budget allows one more release.
-
-        Raises
-        ------
-        PrivacyBudgetExhausted
-            If it does not.
-        UserError
-            If it allows none at all.
-        """
+        """The base's messages, if the budget allows one more release."""
         budget, delta = self.settings.max_epsilon, self.settings.delta
         then = gaussian_epsilon(math.sqrt(self.mu_squared + self._mu_squared_of_one), delta)
         if budget and then > budget:
@@ -185,13 +177,7 @@ def with_noise(arrays: ArrayRecord, deviation: float) -> ArrayRecord:
 
 
 def refuse_no_release(base: Strategy) -> None:
-    """Refuse to report success for a private run whose model never changed.
-
-    Raises
-    ------
-    UserError
-        If ``base`` is private and has released nothing.
-    """
+    """Refuse to report success for a private run whose model never changed."""
     if isinstance(base, PrivateMean) and not base.releases:
         raise UserError(
             f"Setting dp.clipping = {base.settings.clipping!r}: an update was missing in every "

@@ -357,13 +357,7 @@ class RoundLog:
             record.up.update(before.up)
 
     def fail(self, failures: Mapping[str, str]) -> None:
-        """Count clients as failed: a printable reason for each, by what the client is called.
-
-        Raises
-        ------
-        UserError
-            If failures stop the run.
-        """
+        """Count clients as failed: a printable reason for each, by what the client is called."""
         self.record.failures += len(failures)
         self.record.failed |= failures
         alike: dict[str, list[str]] = {}

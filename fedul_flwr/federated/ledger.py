@@ -98,11 +98,6 @@ class Ledger:
         what : what the noise is on; each has an account.
         mu_squared : μ² of the Gaussian release, infinite without noise.
         max_epsilon : the owner's limit, 0 for none.
-
-        Raises
-        ------
-        UserError
-            If all releases together would exceed the limit.
         """
         with self._open() as entries:
             entries.execute("INSERT OR IGNORE INTO spent VALUES (?, 0, 0.0)", (what,))

@@ -184,11 +184,6 @@ class Layout:
         changes : values within the bounds.
         numbers : at most :data:`SLOTS`, absolute values below 2^43.
         clients : number of summands.
-
-        Raises
-        ------
-        UserError
-            For a value that is not finite or beyond its bound.
         """
         parts = []
         for key in self.shapes:
@@ -242,11 +237,6 @@ def add_noise(
     privacy : with C and z.
     step : distance of two values, see :func:`fedul_flwr.secure.vector_sum.step_size`.
     least : fewest clients of whose vectors this client opens the sum.
-
-    Raises
-    ------
-    UserError
-        If the steps are too coarse.
     """
     size = sum(value.size for value in changes.values())
     sensitivity = privacy.norm + step * math.sqrt(size)
@@ -266,13 +256,7 @@ def add_noise(
 
 
 def write_numbers(numbers: Sequence[float]) -> Words:
-    """Numbers as words of :data:`NUMBERS`, whose sums over clients cannot overflow.
-
-    Raises
-    ------
-    UserError
-        For more than :data:`SLOTS` numbers, or one that is not finite or too large.
-    """
+    """Numbers as words of :data:`NUMBERS`, whose sums over clients cannot overflow."""
     if len(numbers) > SLOTS:
         raise UserError(
             f"An update in a secure sum has at most {SLOTS - FIRST_METRIC} metrics.",
@@ -341,13 +325,7 @@ class MaskedUpdates:
         self._ledger = Ledger(file) if file else None
 
     def on_phase(self, name: str, content: Content) -> Content:
-        """Answer one of :data:`PHASES`; a complaint names whose message cannot be used.
-
-        Raises
-        ------
-        UserError
-            If the run has no secure sum, or the server asks for what would show one update.
-        """
+        """Answer one of :data:`PHASES`; a complaint names whose message cannot be used."""
         if not self._settings.has_sums:
             raise UserError(
                 "The server asked for a secure sum that this run does not have.",
@@ -363,14 +341,7 @@ class MaskedUpdates:
         return Content(arrays=dict(reply))
 
     def accept(self, of: Summed, asked: Asked) -> None:
-        """Refuse to compute numbers from anything but what was announced for this sum.
-
-        Raises
-        ------
-        UserError
-            If it is another sum, round, model or setting than the masks are for; if the numbers
-            were asked for before; or if the same numbers were summed before over other clients.
-        """
+        """Refuse to compute numbers from anything but what was announced for this sum."""
         state = self._stored()
         if OF not in state:
             raise UserError(

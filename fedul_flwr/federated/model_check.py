@@ -56,12 +56,6 @@ def refuse_foreign_model(
     data_shape : shape of a point, and K.
     arrays : the model.
     round_number : the round that starts from it, from 1.
-
-    Raises
-    ------
-    UserError
-        If it is not the first model, or further from the last accepted one, or from the first, than
-        the rounds in between can have moved it.
     """
     last = dict(state.ephemeral(ACCEPTED))
     reference = int(last.pop(AT_ROUND, np.array(1)))

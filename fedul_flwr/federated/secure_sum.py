@@ -138,11 +138,6 @@ class SecureSums:
         ----------
         messages : complete training messages; the ones returned also have sealed shares.
         buffers : names of the model's batch-norm statistics.
-
-        Raises
-        ------
-        NoUpdateError
-            If too few clients are there.
         """
         self._grid, self._round = grid, round_number
         by_node = {client.node_id: client for client in self._registry.clients}
@@ -372,13 +367,7 @@ class SecureSums:
     # After training
 
     def open(self, replies: Sequence[Message]) -> list[Message]:
-        """The replies that are in the sum, each with the clients' mean in place of its update.
-
-        Raises
-        ------
-        NoUpdateError
-            If too few clients are left: the sum stays closed.
-        """
+        """The replies that are in the sum, each with the clients' mean in place of its update."""
         by_node = {c.node_id: c for c in self._members.values()}
         numbers = {by_node[reply.metadata.src_node_id].partition_id: reply for reply in replies}
         vectors = {
@@ -408,11 +397,6 @@ class SecureSums:
         of : what is summed.
         clients : who is asked.
         arrays, values : what each client computes its numbers with, the same for all.
-
-        Raises
-        ------
-        TooFewLeftError
-            If too few clients are there, or left: the sum stays closed.
         """
         self._grid, self._round = grid, self._rounds.record.round
         sent, shared = dict(arrays or {}), {**(values or {}), OF: of.value}

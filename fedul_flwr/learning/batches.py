@@ -410,11 +410,6 @@ def augment_by_reference(inputs: Tensor, reference: str, rng: np.random.Generato
     ----------
     inputs : images ``(n, c, h, w)`` in [-1, 1], or vectors ``(n, d)``.
     reference : ``package.module:function``.
-
-    Raises
-    ------
-    UserError
-        If the function fails, or returns no tensor of the same shape and type.
     """
     what = f"Setting augment = {reference!r}"
     function = load_reference(reference, "augment")

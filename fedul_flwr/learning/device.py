@@ -95,13 +95,7 @@ class _Usage(ctypes.Structure):
 
 
 def choose_device(name: str) -> torch.device:
-    """Device for ``"auto"``, ``"cpu"`` or ``"cuda"``.
-
-    Raises
-    ------
-    UserError
-        For ``"cuda"`` without a CUDA device.
-    """
+    """Device for ``"auto"``, ``"cpu"`` or ``"cuda"``."""
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError(
             "Setting device = 'cuda': this machine has no usable CUDA device.",

@@ -264,11 +264,6 @@ def train_disjoint(
     batches : labels are -1 for unlabeled points.
     supervised : loss of logits and labels of the labeled points.
     consistency : loss of the unlabeled points.
-
-    Raises
-    ------
-    UserError
-        If a loss is not finite.
     """
     parts = decomposed.parts
     label_part = SIGMA if SIGMA in parts else unlabeled_part(parts)

@@ -42,11 +42,6 @@ def layer_dropout(model: nn.Module, probability: float) -> Iterator[None]:
     ----------
     model : any model; in evaluation mode nothing is dropped.
     probability : in (0, 1), of setting an entry to 0; the others are divided by 1 − probability.
-
-    Raises
-    ------
-    UserError
-        If the model has fewer than two layers.
     """
     stages = _stages(model)
     layers = stages or [m for m in model.modules() if isinstance(m, (_ConvNd, nn.Linear))]

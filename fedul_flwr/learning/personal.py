@@ -119,11 +119,6 @@ def own_head(
     Parameters
     ----------
     rng : divides points into the parts of cross-validation.
-
-    Raises
-    ------
-    UserError
-        If the model has no last linear layer whose outputs are the logits.
     """
     layer = feature_layer(model)
     inputs, logits = features_and_logits(model, examples.inputs, examples.tuned, plan)

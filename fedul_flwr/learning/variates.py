@@ -44,11 +44,6 @@ def confirmed(stored: Variate, used_round: int) -> dict[str, NDArray[np.generic]
     ----------
     stored : the client's stored arrays, from :func:`proposal`; empty before its first round.
     used_round : the round in which the server last used an update of this client; 0 for none.
-
-    Raises
-    ------
-    UserError
-        If the client has no variate of that round.
     """
     if used_round == 0:
         return {}

@@ -12,13 +12,7 @@ from fedul_flwr.errors import UserError
 
 
 def feature_layer(model: nn.Module) -> nn.Linear:
-    """The last linear layer of ``model``, by the order in which its modules were added.
-
-    Raises
-    ------
-    UserError
-        If there is none.
-    """
+    """The last linear layer of ``model``, by the order in which its modules were added."""
     layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
     if not layers:
         raise UserError(
@@ -82,11 +76,6 @@ class TwoHeads(nn.Module):
     ----------
     model : any model with a linear layer.
     num_classes : K.
-
-    Raises
-    ------
-    UserError
-        If ``model`` has no linear layer.
     """
 
     def __init__(self, model: nn.Module, num_classes: int) -> None:

@@ -65,12 +65,6 @@ def build_model(
     num_classes : K.
     options : width, layers and dropout of ``mlp``; other models have none.
 
-    Raises
-    ------
-    UserError
-        For an unknown name, an invalid reference, images too small for the architecture, or vectors
-        for an architecture that takes images.
-
     Examples
     --------
     >>> model = build_model("mlp", input_shape=(4,), num_classes=3)

@@ -27,11 +27,6 @@ class TorchvisionModel(nn.Module):
     name : torchvision's name, such as ``resnet18``.
     input_shape : ``(height, width, channels)``.
     num_classes : K.
-
-    Raises
-    ------
-    UserError
-        For an unknown name, or images that the model does not accept.
     """
 
     def __init__(self, name: str, input_shape: InputShape, num_classes: int) -> None:
@@ -71,11 +66,6 @@ def pretrained_arrays(
     """torchvision's default weights and buffers for model ``name``, by their names in its ``net``.
 
     They are downloaded on first use, into torch's cache.
-
-    Raises
-    ------
-    UserError
-        For an unknown name, or if the weights are not available.
     """
     _check_name(name)
     from torchvision import models

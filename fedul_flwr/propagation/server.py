@@ -90,12 +90,6 @@ def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labeled: in
     ----------
     sizes : numbers of points of the clients in one propagation.
     labeled : number of these clients that have labels.
-
-    Raises
-    ------
-    UserError
-        With too few clients, or too few with labels; or with an estimate above :data:`LONGEST` or
-        :data:`LARGEST`, and by how much.
     """
     backend = BACKENDS[options.secure]
     if len(sizes) < backend.fewest:

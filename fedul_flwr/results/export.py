@@ -81,12 +81,6 @@ def export(run: str | Path, output: Path | None = None, *, trust_modules: bool =
     run : output directory of a run, or a file that ``fedul-flwr pack`` wrote.
     output : file to write; by default ``model.onnx`` in ``run``, or beside that file.
     trust_modules : as for :func:`~fedul_flwr.results.predict.load_model`.
-
-    Raises
-    ------
-    UserError
-        If the run has no model, what it does before its model cannot be exported, packages of the
-        extra ``export`` are missing, or the written model predicts otherwise.
     """
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:

@@ -42,12 +42,6 @@ def pack(run: Path, output: Path | None = None) -> Path:
     ----------
     run : output directory of the run.
     output : file to write; by default ``model.zip`` in ``run``.
-
-    Raises
-    ------
-    UserError
-        If the run has no model or is unfinished, its model needs what is on this machine alone,
-        such as another run (``features = "run:…"``), or the file cannot be written.
     """
     settings, data = read_config(run)
     summary = read_summary(run)
@@ -105,12 +99,6 @@ def unpacked(file: Path) -> Iterator[Path]:
     """A temporary directory with the content of a file that :func:`pack` wrote.
 
     Errors within name ``file`` in place of the directory.
-
-    Raises
-    ------
-    UserError
-        If it is no such file: no zip archive, encrypted, with another file in it or one twice, or
-        too large.
     """
     with tempfile.TemporaryDirectory(prefix="fedul-model-") as name:
         path = Path(name)

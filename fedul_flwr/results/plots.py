@@ -254,12 +254,6 @@ def save_plots(figures: Mapping[str, Figure], directory: Path) -> list[Path]:
     """Write figures as ``<name>.png``, PDF and SVG into ``directory``; returns the PNG files.
 
     The directory is made if there is none.
-
-    Raises
-    ------
-    UserError
-        If they cannot be written, or ``directory`` is a link: a stranger's folder could lead
-        anywhere.
     """
     if directory.is_symlink():
         raise UserError(

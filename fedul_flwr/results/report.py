@@ -239,13 +239,7 @@ def tables_of(run: Run) -> dict[str, Any]:
 
 
 def _owners(run: Run, clients: Sequence[Client]) -> dict[str, Any] | None:
-    """What a run among owners asked of them, and who saw what; None for a simulation.
-
-    Raises
-    ------
-    UserError
-        If ``disclosures.json`` is not as a run writes it.
-    """
+    """What a run among owners asked of them, and who saw what; None for a simulation."""
     if run.disclosures is None:
         return None
     method = METHODS.get(str(run.settings.get("method")))
@@ -328,13 +322,7 @@ def _client(client: Client, accuracy: float | None) -> dict[str, str]:
 
 
 def personal_rows(run: Run) -> list[dict[str, str]]:
-    """One row per client of a simulation with personal models: errors of the global and of its own.
-
-    Raises
-    ------
-    UserError
-        If ``personal.json`` is not as a run writes it.
-    """
+    """One row per client of a simulation: errors of the global and of its personal model."""
     try:
         return [
             {
@@ -408,11 +396,6 @@ def read_comparison(directory: Path) -> dict[str, Any]:
     The comparison's ``name``; the ``rows`` of its table, and which of them are among the ``best``;
     ``notes`` in two groups, on the meaning of the table, and on its conditions; ``trials``; a
     sentence on their ``seeds``; and the ``picture``, if there is one.
-
-    Raises
-    ------
-    UserError
-        If a file cannot be read or has no table.
     """
     try:
         text = regular_file(directory / _TABLE).read_text(encoding="utf-8")
@@ -518,12 +501,6 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
     Returns
     -------
     The page. It needs no other file and no network, as it contains the figures.
-
-    Raises
-    ------
-    UserError
-        Without a directory, for one that is not a run or is corrupt, for a comparison together with
-        others, or if the output cannot be written.
     """
     if not dirs:
         raise UserError("A report needs the directory of at least one run.", "run-missing")

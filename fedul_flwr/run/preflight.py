@@ -22,12 +22,6 @@ def check_start(settings: RunConfig, num_clients: int) -> str:
     -------
     Lines about how files were read and settings that the size of the data has chosen, or an empty
     text.
-
-    Raises
-    ------
-    UserError
-        As the server app would: for a device, method, data set, model or first weights that do not
-        exist, or do not go with each other.
     """
     choose_device(settings.device)
     method = find_method(settings.method)

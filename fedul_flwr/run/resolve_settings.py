@@ -40,11 +40,6 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     ----------
     overrides : flat settings, with the method.
     directory : absolute path of the run.
-
-    Raises
-    ------
-    UserError
-        If it is not a run with a model, or ``overrides`` contradict its settings.
     """
     saved, _ = read_config(directory)
     if not (directory / BEST_MODEL).is_file():
@@ -99,11 +94,6 @@ def resolve_auto(
     Parameters
     ----------
     points : mean number of points of a client; None if the server does not know it.
-
-    Raises
-    ------
-    UserError
-        If settings do not go with the data or with a choice.
     """
     settings = resolve_standardize(settings, shape.input_shape)
     settings = settings.model_copy(update={"image_bits": shape.bits})
@@ -170,11 +160,6 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
     ----------
     can_hold_out : whether the method's clients can evaluate on held-out data.
     has_validation : whether the server has labeled data for it.
-
-    Raises
-    ------
-    UserError
-        If the data that ``selection`` needs do not exist.
     """
     chosen = settings.selection
     if chosen == "auto" and has_validation:

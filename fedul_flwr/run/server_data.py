@@ -125,11 +125,6 @@ class ServerData:
         Parameters
         ----------
         shared : for ``"federation"``, the scaling of all clients, once it is known.
-
-        Raises
-        ------
-        UserError
-            With ``"constants"`` and no columns file that has them.
         """
         kind, source, columns = settings.standardize, self.source, self.shape.model_columns
         if kind == "none":
@@ -200,13 +195,7 @@ class ServerData:
         return settings[SupervisedSettings].label_fraction * sum(counts) / len(counts)
 
     def labeled(self, settings: RunConfig) -> LabeledPoints:
-        """The labeled points that the server trains on.
-
-        Raises
-        ------
-        UserError
-            If the settings name no such points, or a data set of another shape or other classes.
-        """
+        """The labeled points that the server trains on."""
         options = settings[ServerTrainingSettings]
         if options.dataset:
             table = replace(table_options(settings), columns=self.shape.columns)
@@ -337,14 +326,7 @@ def open_server_data(settings: RunConfig) -> ServerData:
 
 
 def refuse_other_form(settings: RunConfig, shape: DataShape) -> None:
-    """Refuse settings for another kind of points or another number of classes.
-
-    Raises
-    ------
-    UserError
-        For a setting of images where the data are vectors or the other way round, or a test prior
-        for other classes.
-    """
+    """Refuse settings for another kind of points or another number of classes."""
     refuse_other_kind(settings, shape.input_shape, shape.model_shape)
     priors = settings.class_priors()
     if priors is not None and len(priors) != len(shape.class_names):

@@ -65,11 +65,6 @@ def load_starting_weights(
     Returns
     -------
     Names of the arrays that keep their random weights.
-
-    Raises
-    ------
-    UserError
-        If the weights cannot be read, or belong to another model.
     """
     plain = model.model if isinstance(model, TwoHeads) else model
     if source == PRETRAINED:
@@ -184,14 +179,7 @@ def _read(source: str) -> dict[str, Tensor]:
 def open_data(
     grid: Grid, settings: RunConfig, directory: store.RunDirectory
 ) -> tuple[ServerData, dict[int, int | None]]:
-    """The server's data, split over the nodes if these bring none of their own; and the nodes.
-
-    Raises
-    ------
-    UserError
-        If data or nodes cannot be used, or a run resumes with other data, or a simulation with
-        another number of clients.
-    """
+    """The server's data, split over the nodes if these bring none of their own; and the nodes."""
     if settings.resume:
         then = directory.read_json(store.CONFIG).get(CONTENT, {})
         for setting in changed_content(then, user_content(settings, _DATA_FILES)):

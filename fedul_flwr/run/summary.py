@@ -120,13 +120,7 @@ def write_labeling_summary(
 
 
 def draw_pictures(directory: store.RunDirectory) -> None:
-    """Draw the plots of a run that has its summary.
-
-    Raises
-    ------
-    UserError
-        If they cannot be drawn or written, with the command that tries again.
-    """
+    """Draw the plots of a run that has its summary."""
     from fedul_flwr.data.run_files.records import read_run
     from fedul_flwr.results.plots import draw_plots
 

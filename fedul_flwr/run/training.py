@@ -92,14 +92,7 @@ def starting_point(
     model: nn.Module,
     class_names: Sequence[str],
 ) -> Start:
-    """The last complete round of a run that resumes, else the weights of ``model``.
-
-    Raises
-    ------
-    UserError
-        If files of the run to resume are missing, damaged or of another run. Nothing is changed
-        then.
-    """
+    """The last complete round of a run that resumes, else the weights of ``model``."""
     resumes = bool(recorder.settings.resume)
     if not resumes or not (directory.path / LAST_MODEL).exists():
         if recorder.lines and resumes:

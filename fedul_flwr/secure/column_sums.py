@@ -40,11 +40,6 @@ def exact_sums(inputs: Inputs, points: Ints) -> list[int]:
     Returns
     -------
     ``2 d`` integers: multiples of 2^-320.
-
-    Raises
-    ------
-    UserError
-        If a number is not finite.
     """
     width = inputs.shape[1]
     # By column and exponent e: sums of the integers M = m 2^24, and of both halves of M².
@@ -86,11 +81,6 @@ def moments_of(num_points: int, sums: list[int]) -> Moments:
     ----------
     num_points : number of all points N.
     sums : of all clients' :func:`~fedul_flwr.secure.column_sums.exact_sums`.
-
-    Raises
-    ------
-    UserError
-        If no points have such sums.
     """
     width, steps = len(sums) // 2, num_points << FRACTION_BITS
     if not all(0 <= number < steps << 256 for number in sums[width:]):  # squares of float32

@@ -105,13 +105,7 @@ Handler = Callable[[PairwiseHamming, Arrays, Arrays, Task], tuple[Arrays, dict[s
 def respond(
     protocol: PairwiseHamming, remembered: Arrays, message: Arrays, task: Task
 ) -> tuple[Arrays, Arrays]:
-    """Answer one of the five messages, see :data:`fedul_flwr.secure.similarity.Respond`.
-
-    Raises
-    ------
-    UserError
-        If the server's message is malformed, or is not the expected one.
-    """
+    """Answer one of the five messages, see :data:`fedul_flwr.secure.similarity.Respond`."""
     step = message.get(STEP)
     if step is None or step.dtype != np.int64 or step.shape != () or not 0 <= step < len(STEPS):
         raise UserError("The server sent no step of encrypted distances.", "server-out-of-turn")
@@ -134,12 +128,6 @@ def mask_keys(
     Parameters
     ----------
     unlabeled : number of unlabeled points of each participant, this client's too.
-
-    Raises
-    ------
-    UserError
-        With too few participants, or too few with labels; with others than those whose points were
-        compared; or for a repeated attempt: masks used twice reveal the difference of two sums.
     """
     if MASK_ROOTS not in remembered or attempt <= remembered.get(ATTEMPT, -1):
         raise UserError("The server asked for the sum of labels out of turn.", "server-out-of-turn")
@@ -519,13 +507,7 @@ class DistanceServer:
         return {client: self._sizes[client] for client in self._left}
 
     def distances(self) -> NDArray[np.uint16]:
-        """H, ``(n, n)``, of all points of the remaining clients.
-
-        Raises
-        ------
-        ExcludedClientsError
-            If the answers of two clients do not match: either one may lie.
-        """
+        """H, ``(n, n)``, of all points of the remaining clients."""
         sizes = self.sizes()
         ends = np.cumsum([0, *sizes.values()])
         slices = {c: slice(ends[i], ends[i + 1]) for i, c in enumerate(sizes)}

@@ -81,13 +81,7 @@ class Identities:
         return np.frombuffer(joined, np.uint8)
 
     def check(self, client: int, purpose: Purpose, public: bytes, signature: Bytes) -> None:
-        """Refuse a client's public key that its owner has not signed for this purpose.
-
-        Raises
-        ------
-        UserError
-            With the client.
-        """
+        """Refuse a client's public key that its owner has not signed for this purpose."""
         if client not in self.owners:
             raise UserError(
                 f"Client {client} is none of the owners in {OWNERS_FILE}.", "unknown-name"
@@ -111,11 +105,6 @@ def read_identities(folder: str, client: int) -> Identities | None:
     ----------
     folder : with :data:`PRIVATE_FILE` and :data:`OWNERS_FILE`.
     client : number of the owner.
-
-    Raises
-    ------
-    OwnDataError
-        With the file and what is wrong; the private key must be that of ``client`` in the list.
     """
     if not folder:
         return None

@@ -79,11 +79,6 @@ def checked_array(
     ----------
     origin : sender and step, for the error's text: "Client 3 sent in step 'offer'".
     dtype, shape : required type and shape.
-
-    Raises
-    ------
-    BadMessageError
-        If it is missing or has another type, byte order or shape; the text has none of its values.
     """
     array = message.get(name)
     if array is None or array.dtype != dtype or array.shape != shape:
@@ -112,11 +107,6 @@ def check_complaint(origin: str, client: int, answer: Arrays, peers: Collection[
     client : the sender.
     answer : has a :data:`COMPLAINT`.
     peers : the clients whose messages it may be about.
-
-    Raises
-    ------
-    BadMessageError
-        If it is about the sender or another client than those, or there is more than it.
     """
     listed = checked_array(origin, answer, COMPLAINT, np.int64, np.shape(answer[COMPLAINT]))
     about = listed.tolist() if listed.ndim == 1 else []
@@ -186,11 +176,6 @@ def exclude(contradictions: Iterable[tuple[int, int]], present: Iterable[int]) -
     contradictions : pairs of clients, see :func:`judge`. A client that contradicts itself is a pair
         with itself, and leaves first.
     present : the clients that have not left yet.
-
-    Raises
-    ------
-    ExcludedClientsError
-        If there is a contradiction; without anybody to leave if it is with one who has left.
     """
     here, all_pairs = sorted(present), [*contradictions]
     if not all_pairs:

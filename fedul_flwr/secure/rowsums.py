@@ -58,11 +58,6 @@ def split_share(part: Floats, rows: slice, participants: int, mask: Words | None
     Returns
     -------
     uint64 ``(R - own, K)`` without the own rows, and ``(own, K)``.
-
-    Raises
-    ------
-    UserError
-        If numbers are not finite or too large for the sum.
     """
     words = to_words(part, participants)
     if mask is not None:
@@ -152,11 +147,6 @@ def sum_shares(sent: Mapping[int, Words], sizes: Mapping[int, int]) -> dict[int,
     Returns
     -------
     uint64 ``(sizes[i], K)`` for each participant i.
-
-    Raises
-    ------
-    UserError
-        For a message of another shape, with its client.
     """
     total = sum(sizes.values())
     # The server does not know K: take the most frequent one, so that the error names the outlier.
@@ -207,11 +197,6 @@ def to_words(numbers: Floats, participants: int = 1) -> Words:
     ----------
     numbers : any shape; the result has the same.
     participants : number of such summands, at least 1.
-
-    Raises
-    ------
-    UserError
-        If numbers are not finite, or so large that a sum of all participants could overflow.
     """
     largest = np.abs(numbers).max(initial=0)
     if not largest * participants < LARGEST_SUM:  # this form also refuses NaN

@@ -100,25 +100,13 @@ def new_private_key(entropy: Entropy) -> bytes:
 
 
 def public_key(private: bytes) -> bytes:
-    """The public key, :data:`PUBLIC_BYTES`, of a private one.
-
-    Raises
-    ------
-    UserError
-        If the installed ``cryptography`` has no ML-KEM.
-    """
+    """The public key, :data:`PUBLIC_BYTES`, of a private one."""
     point = X25519PrivateKey.from_private_bytes(private[:KEY_BYTES]).public_key()
     return point.public_bytes_raw() + _decapsulator(private).public_key().public_bytes_raw()
 
 
 def pair_secret(private: bytes, peer_public: bytes, peer: int) -> bytes:
-    """X25519's secret of two clients, 32 bytes.
-
-    Raises
-    ------
-    UserError
-        For a public key that makes the secret predictable, or of another length.
-    """
+    """X25519's secret of two clients, 32 bytes."""
     private_key = X25519PrivateKey.from_private_bytes(private[:KEY_BYTES])
     try:
         return private_key.exchange(X25519PublicKey.from_public_bytes(peer_public[:KEY_BYTES]))
@@ -129,13 +117,7 @@ def pair_secret(private: bytes, peer_public: bytes, peer: int) -> bytes:
 
 
 def encapsulate(peer_public: bytes, peer: int) -> Sealed:
-    """A fresh secret for the owner of a public key.
-
-    Raises
-    ------
-    UserError
-        For a public key that is none, or of another length.
-    """
+    """A fresh secret for the owner of a public key."""
     try:
         key = MLKEM768PublicKey.from_public_bytes(peer_public[KEY_BYTES:])
     except ValueError as error:
@@ -147,13 +129,7 @@ def encapsulate(peer_public: bytes, peer: int) -> Sealed:
 
 
 def capsule_opener(private: bytes) -> Callable[[bytes], bytes]:
-    """What takes the secret out of a capsule of :data:`CAPSULE_BYTES`; of a changed one, another.
-
-    Raises
-    ------
-    UserError
-        If the installed ``cryptography`` has no ML-KEM.
-    """
+    """Takes the secret out of a capsule of :data:`CAPSULE_BYTES`; of a changed one, another."""
     return _decapsulator(private).decapsulate
 
 
@@ -226,11 +202,6 @@ def seal(arrays: Arrays, secret: bytes, address: Address, entropy: Entropy) -> B
 
     The nonce is random although each key encrypts one message: if a new process creates the message
     again, it must not reuse key and nonce.
-
-    Raises
-    ------
-    UserError
-        For more than :data:`MOST_BYTES`, with client and step.
     """
     plain = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
     if len(plain) > MOST_BYTES:
@@ -248,13 +219,7 @@ def seal(arrays: Arrays, secret: bytes, address: Address, entropy: Entropy) -> B
 
 
 def unseal(sealed: NDArray[Any] | None, secret: bytes, address: Address) -> dict[str, NDArray[Any]]:
-    """Decrypt named arrays that were encrypted for this place.
-
-    Raises
-    ------
-    UserError
-        If it is missing, was changed, or belongs to another place, with client and step.
-    """
+    """Decrypt named arrays that were encrypted for this place."""
     sender = _called(address)
     sealed = checked_seal(sealed, address, FEWEST_BYTES)
     cipher = AESGCM(derive(secret, address.info("key")))
@@ -271,13 +236,7 @@ def unseal(sealed: NDArray[Any] | None, secret: bytes, address: Address) -> dict
 
 
 def checked_seal(sealed: NDArray[Any] | None, address: Address, fewest: int) -> Bytes:
-    """A sealed message, after a check of its form.
-
-    Raises
-    ------
-    UserError
-        If it is missing, or no array of ``fewest`` bytes or more, with client and step.
-    """
+    """A sealed message, after a check of its form."""
     if sealed is None:
         raise UserError(f"{_called(address)} is missing.", "message-incomplete")
     if not is_sealed(sealed, fewest):
@@ -414,13 +373,7 @@ class Session:
         return derive(together, address.info("masks"))
 
     def seed(self, shares: Mapping[int, bytes]) -> bytes:
-        """The participants' seed, 32 bytes, from the shares of the remaining ones.
-
-        Raises
-        ------
-        UserError
-            For fewer than :data:`FEWEST` shares, or one of another length.
-        """
+        """The participants' seed, 32 bytes, from the shares of the remaining ones."""
         require_enough(shares)
         clients = np.array(sorted(shares), dtype="<i8")
         for client in clients.tolist():
@@ -490,13 +443,7 @@ def new_key(
 
 
 def check_key(origin: str, answer: Arrays) -> None:
-    """Refuse what is no answer of :func:`new_key`, at the server.
-
-    Raises
-    ------
-    BadMessageError
-        With ``origin``: "Client 3 sent in step 'keys'".
-    """
+    """Refuse what is no answer of :func:`new_key`, at the server."""
     key = checked_array(origin, answer, PUBLIC, np.uint8, (PUBLIC_BYTES,))
     if not is_public_key(key.tobytes()):
         raise BadMessageError(
@@ -543,14 +490,6 @@ def join(
     """Join a session with the participants that the server names, or refuse.
 
     Nothing is shared with ``strangers``, whatever their keys are.
-
-    Raises
-    ------
-    PeerError
-        For participants whose keys no known owner has signed for this purpose.
-    UserError
-        For fewer than :data:`FEWEST` participants, a repeated one, or another key or size than this
-        client's own.
     """
     clients, keys, sizes = (message.get(name) for name in (PARTICIPANTS, PUBLIC, SIZES))
     signatures = message.get(SIGNATURES)

@@ -133,13 +133,7 @@ class SimilarityServer(Protocol):
         """The next message to each client; empty once similarities are known."""
 
     def check(self, client: int, answer: Arrays) -> int:
-        """Refuse a malformed answer to the last message; returns the client's number of points.
-
-        Raises
-        ------
-        BadMessageError
-            With the client. A caller may drop this client and pass the others to :meth:`take`.
-        """
+        """Refuse a malformed answer to the last message; returns the client's number of points."""
 
     def take(self, answers: Mapping[int, Arrays]) -> None:
         """Process answers, by client.
@@ -156,13 +150,7 @@ class SimilarityServer(Protocol):
         """Number of points of each remaining client, in the given order of clients."""
 
     def compared(self) -> Codes | HammingDistances:
-        """What tells the similarity of points, ordered as in :meth:`sizes`.
-
-        Raises
-        ------
-        ExcludedClientsError
-            If what two clients sent does not go together.
-        """
+        """What tells the similarity of points, ordered as in :meth:`sizes`."""
 
 
 @dataclass(frozen=True)

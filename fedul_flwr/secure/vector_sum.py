@@ -153,11 +153,6 @@ def quantize(values: Floats, bound: float, clients: int, rng: np.random.Generato
     Returns
     -------
     uint32 of the same shape: two's complement, modulo 2^32.
-
-    Raises
-    ------
-    UserError
-        For an entry that is not finite.
     """
     if not np.isfinite(values).all():
         raise UserError(
@@ -179,13 +174,7 @@ def dequantize(words: Words, bound: float, clients: int) -> Floats:
 
 
 def whole_words(numbers: Sequence[int], digits: int) -> Words:
-    """Whole numbers as words, ``(len(numbers) · digits,)``: two's complement, lowest word first.
-
-    Raises
-    ------
-    UserError
-        For a number so large that a sum of 2^20 of them could overflow.
-    """
+    """Whole numbers as words, ``(len(numbers) · digits,)``: two's complement, lowest word first."""
     if any(abs(number) >= 2 ** (32 * digits - 21) for number in numbers):
         raise UserError("A number is too large for a secure sum.", "message-out-of-range")
     written = b"".join(number.to_bytes(4 * digits, "little", signed=True) for number in numbers)
@@ -386,14 +375,6 @@ def join_sum(
     state : of :func:`fedul_flwr.secure.session.new_key`.
     message : of :func:`fedul_flwr.secure.session.participants_message`, with sizes 0, and the
         pairs that are apart (:func:`apart_message`).
-
-    Raises
-    ------
-    PeerError
-        For participants whose keys their owners have not signed, or that are none.
-    UserError
-        For a list that is none, see :func:`fedul_flwr.secure.session.join`; if some client would
-        share with too few, see :func:`spare`.
     """
     private, pinned = state[PRIVATE].tobytes(), identities is not None
     apart = _read_apart(message)
@@ -448,14 +429,6 @@ def offer_shares(
     number : of the sum, above that of any earlier one.
     question : see :class:`Transcript`.
     pinned : whether peers are known by identities, see :func:`threshold`.
-
-    Raises
-    ------
-    PeerError
-        For parts that do not open.
-    UserError
-        For a sum that is not later than the last one, participants that are no peers or too few,
-        or a threshold below this client's.
     """
     session, beside = _session(state, client, server_round, pinned)
     apart = _read_apart(state)
@@ -545,14 +518,6 @@ def mask_vector(
     question : of what this client has computed its words from, see :class:`Transcript`.
     pinned : whether clients have identities.
     tail : which words are whole numbers.
-
-    Raises
-    ------
-    PeerError
-        For shares that do not open.
-    UserError
-        If the question is another than announced, fewer than the threshold sent shares, or the
-        server asks for a second vector.
     """
     require_question(state, question)
     session, beside = _session(state, client, server_round, pinned)
@@ -592,11 +557,6 @@ def require_question(state: Arrays, question: bytes) -> None:
     Parameters
     ----------
     state : of :func:`offer_shares`.
-
-    Raises
-    ------
-    UserError
-        See above.
     """
     if HOLDERS not in state or SENDERS in state:
         raise UserError("The server asked for a masked vector out of turn.", "server-out-of-turn")
@@ -629,14 +589,7 @@ def _sealed_shares(message: Arrays, peers: Collection[int]) -> list[tuple[int, B
 def confirm(
     state: Arrays, client: int, message: Arrays, identities: Identities, least: int = 0
 ) -> tuple[dict[str, NDArray[Any]], Bytes]:
-    """State, and this owner's signature over the transcript and the list of those in the sum.
-
-    Raises
-    ------
-    UserError
-        For a second list; for a list that this client is not in, that has others than this sum's
-        participants, or fewer than :func:`quorum` or ``least``.
-    """
+    """State, and this owner's signature over the transcript and the list of those in the sum."""
     if SIGNED in state:
         raise UserError(
             "The server asked for a second signature for one secure sum.", "server-out-of-turn"
@@ -656,12 +609,6 @@ def unmask(
     message : who has sent a vector; with identities, the signatures of :func:`confirm` of these.
     least : fewest clients in the sum, and with identities fewest who have signed, if that is more
         than :func:`quorum`.
-
-    Raises
-    ------
-    UserError
-        As :func:`confirm`; for a list that this client has not signed; if too few have signed, of
-        all or of the neighbors; for a second request.
     """
     survivors = survivors_of(state, client, message, least)
     if identities:
@@ -919,11 +866,6 @@ class SumServer:
     present : the clients that are asked for shares.
     apart : pairs that share nothing.
     pinned : whether the clients have identities, see :func:`threshold`.
-
-    Raises
-    ------
-    TooFewLeftError
-        For fewer clients than :data:`FEWEST`, or a client with too few neighbors.
     """
 
     def __init__(
@@ -970,13 +912,7 @@ class SumServer:
         }
 
     def check_shares(self, client: int, answer: Arrays) -> None:
-        """Refuse a malformed answer to :meth:`terms`.
-
-        Raises
-        ------
-        BadMessageError
-            With the client.
-        """
+        """Refuse a malformed answer to :meth:`terms`."""
         origin = f"Client {client} sent for a secure sum"
         peers = self._peers[client]
         checked_array(origin, answer, SEALED, np.uint8, (len(peers), SEALED_BYTES))
@@ -986,13 +922,7 @@ class SumServer:
             raise BadMessageError(f"{origin} something that was not requested.", "message-unasked")
 
     def take_shares(self, answers: Mapping[int, Arrays]) -> None:
-        """Take the answers that :meth:`check_shares` accepts; other clients are left out.
-
-        Raises
-        ------
-        TooFewLeftError
-            If a client has fewer neighbors left than the threshold.
-        """
+        """Take the answers that :meth:`check_shares` accepts; other clients are left out."""
         self._answers = dict(answers)
         self._require(self._answers)
 
@@ -1008,13 +938,7 @@ class SumServer:
     # Vectors
 
     def take_vectors(self, vectors: Mapping[int, Words]) -> None:
-        """Take masked vectors of equal length, of clients that sent shares.
-
-        Raises
-        ------
-        TooFewLeftError
-            If a client has fewer neighbors left than the threshold.
-        """
+        """Take masked vectors of equal length, of clients that sent shares."""
         self._masked = dict(vectors)
         self._require(self._masked)
 
@@ -1035,13 +959,7 @@ class SumServer:
     # The sum
 
     def check_unmask(self, client: int, answer: Arrays) -> None:
-        """Refuse a malformed answer of step ``unmask``.
-
-        Raises
-        ------
-        BadMessageError
-            With the client.
-        """
+        """Refuse a malformed answer of step ``unmask``."""
         origin = f"Client {client} sent to open a secure sum"
         alive, gone = self._opened_by(client)
         checked_array(origin, answer, SELF_SHARES, np.uint8, (len(alive), SHARE_BYTES))
@@ -1058,12 +976,6 @@ class SumServer:
         ----------
         answers : of step ``unmask``, those that :meth:`check_unmask` accepts.
         tail : which words of a vector are whole numbers.
-
-        Raises
-        ------
-        TooFewLeftError
-            If fewer shares of a secret came than open it, or too few right ones;
-            if pair keys of a client that dropped out do not open.
         """
         shares: dict[tuple[int, int], dict[int, bytes]] = {}
         for client, answer in answers.items():

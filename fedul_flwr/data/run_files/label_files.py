@@ -74,13 +74,7 @@ HEADER = ("name", "label", "class", "confidence")
 def write_labels(
     path: Path, names: Sequence[str], propagated: Propagated, class_names: Sequence[str]
 ) -> None:
-    """Write ``name,label,class,confidence``, one line per point; label -1 has no class.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be written.
-    """
+    """Write ``name,label,class,confidence``, one line per point; label -1 has no class."""
     rows: list[Sequence[object]] = [HEADER]
     for name, label, confidence in zip(names, *propagated, strict=True):
         of_class = "" if label == UNLABELED else class_names[label]
@@ -89,13 +83,7 @@ def write_labels(
 
 
 def read_labels(path: Path) -> tuple[list[str], Propagated]:
-    """Names, labels and confidences of a file that :func:`write_labels` wrote.
-
-    Raises
-    ------
-    UserError
-        If it is not such a file.
-    """
+    """Names, labels and confidences of a file that :func:`write_labels` wrote."""
     try:
         with path.open(encoding="utf-8", newline="") as stream:
             rows = list(csv.reader(stream))

@@ -294,11 +294,6 @@ def read_run(directory: Path) -> Run:
 
     An incomplete last line of ``metrics.jsonl`` is skipped, as the run may still be writing it.
     Of a round that was written twice (the run was resumed) the last line counts.
-
-    Raises
-    ------
-    UserError
-        If the directory is not a run or one of its files is corrupt, with file and line.
     """
     if not directory.is_dir():
         raise UserError(
@@ -403,11 +398,6 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The rounds in a file ``metrics.jsonl`` in their order, the last line of each round.
 
     An incomplete last line is skipped: it is being written, or its process was killed.
-
-    Raises
-    ------
-    UserError
-        If another line is no round, with its number.
     """
     # A line that is being written may end within a character.
     text = read_text(path, errors="replace") or ""

@@ -109,13 +109,7 @@ def require_unlocked(directory: Path) -> None:
 
 
 def lock_directory(path: Path) -> Path:
-    """Create a directory of the name ``path`` or, if it exists, with ``-2``, ``-3``, … behind it.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be created.
-    """
+    """Create a directory ``path`` or, if it exists, with ``-2``, ``-3``, … behind its name."""
     number, candidate = 1, path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -210,13 +210,7 @@ class RunDirectory:
         return self.path / "plots"
 
     def replace_plots(self, draw: Callable[[Path], object]) -> None:
-        """Let ``draw`` fill a folder with pictures, then replace the earlier ones by it.
-
-        Raises
-        ------
-        UserError
-            If the pictures cannot be drawn or written: the run itself is complete.
-        """
+        """Let ``draw`` fill a folder with pictures, then replace the earlier ones by it."""
         part = self.path / ".plots.part"
         try:
             for earlier in (part, self.plots):

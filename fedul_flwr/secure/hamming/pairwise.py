@@ -125,12 +125,6 @@ class PairwiseHamming(Protocol):
         Returns
         -------
         int64 ``(n_owner, n_evaluator)``, each between 0 and L.
-
-        Raises
-        ------
-        UserError
-            If a message has another form, or a distance is above L. The text says "the owner" or
-            "the evaluator" (the caller adds which clients these are), and has no value.
         """
 
     def cost(self, sizes: list[int], num_bits: int) -> Cost:

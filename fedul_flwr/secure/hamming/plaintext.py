@@ -57,13 +57,7 @@ class PlaintextServer:
         return {client: {SEED: self._seed} for client in asked}
 
     def take(self, answers: Mapping[int, Arrays]) -> None:
-        """Store the codes of the remaining clients.
-
-        Raises
-        ------
-        BadMessageError
-            See :meth:`check`.
-        """
+        """Store the codes of the remaining clients."""
         self._is_done = True
         for client in self._clients:
             if client in answers:

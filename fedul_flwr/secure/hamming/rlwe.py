@@ -288,13 +288,7 @@ class Packing:
 
 
 def packing(sizes: Mapping[int, int], num_bits: int) -> Packing:
-    """Packing for all clients: the largest power of two beta with room for the largest client.
-
-    Raises
-    ------
-    UserError
-        If L is not a positive multiple of 8, or not below t.
-    """
+    """Packing for all clients: the largest power of two beta with room for the largest client."""
     check_num_bits(num_bits)
     check_length(num_bits, T - 1, "rlwe")
     room = N // max((2, *sizes.values()))
