@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from logging import ERROR
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -69,8 +70,8 @@ class LocalGrid(Grid):
 
     @property
     def run(self) -> Any:
-        """Not available here."""
-        raise NotImplementedError("a grid on one machine has no run")
+        """What Flower says of the run: its id alone."""
+        return SimpleNamespace(run_id=next(iter(self.contexts.values())).run_id)
 
     def create_message(
         self,
