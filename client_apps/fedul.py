@@ -50,7 +50,7 @@ DISCLOSURES = (
         SETUP,
         (CLASS_MASSES,),
         "points of each class, by its priors",
-        when=lambda settings: settings.tells_class_masses,
+        when=lambda settings: settings.sends_class_masses,
     ),
     Sent(
         EVALUATE,
@@ -86,7 +86,7 @@ class FedULClient(MethodClient[UnlabeledSetData]):
     def register(self) -> dict[str, Value]:
         """The result of the check of its sets, and class masses with ``test-prior = "sets"``."""
         values, sets = super().register(), self.data.sets
-        if self.settings.tells_class_masses and not values["reason"]:
+        if self.settings.sends_class_masses and not values["reason"]:
             values[CLASS_MASSES] = class_masses(sets.priors, sets.set_sizes).tolist()
         return values
 

@@ -16,7 +16,7 @@ from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, refuse_existing,
 from fedul_flwr.config.trusted_modules import named_modules
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.current_run import note_run
-from fedul_flwr.data.run_files.run_lock import claim, lock_directory
+from fedul_flwr.data.run_files.run_lock import lock_directory, locked
 from fedul_flwr.errors import StorageError, UserError, in_one_sentence
 from fedul_flwr.federated.grid import announce_end, for_devices
 from fedul_flwr.learning.device import retain_freed_memory, set_threads
@@ -50,7 +50,7 @@ def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
     watch : called after every round of training, see :data:`fedul_flwr.run.training.Watch`.
     """
     refuse_missing(settings.tracking)
-    with claim(Path(settings.output), "server") as check:
+    with locked(Path(settings.output), "server") as check:
         if not settings.resume:
             refuse_existing(Path(settings.output))  # it may have ended since
         directory = store.RunDirectory(Path(settings.output), check)

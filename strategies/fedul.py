@@ -56,12 +56,12 @@ class FedULStrategy(MethodStrategy):
     def accept_client(self, report: ClientReport, answer: Content) -> None:
         """Also require class masses if pi is computed from them."""
         super().accept_client(report, answer)
-        if self.settings.tells_class_masses and not report.reason:
+        if self.settings.sends_class_masses and not report.reason:
             self._masses(answer)
 
     def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
         """Compute pi, with ``test-prior = "sets"``, unless it comes from a secure sum."""
-        if self.settings.tells_class_masses:
+        if self.settings.sends_class_masses:
             self._mean_of_sets = mean_prior([self._masses(answer) for answer in answers.values()])
         super().on_clients_changed(answers)
 

@@ -29,8 +29,8 @@ from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, ROWS, UNOPENED
 from fedul_flwr.propagation.server import (
     LabelPropagation,
-    announce_privacy,
-    refuse_beyond_reach,
+    log_privacy,
+    refuse_unfit_sizes,
     warn_of_plaintext,
     wrong_sum,
 )
@@ -52,7 +52,7 @@ class XCLPStrategy(MethodStrategy):
     def validate(cls, settings: RunConfig) -> None:
         """Also warn if the server sees all codes, and log the differential privacy."""
         super().validate(settings)
-        announce_privacy(settings)
+        log_privacy(settings)
         warn_of_plaintext(settings[XCLPSettings])
 
     def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
@@ -62,7 +62,7 @@ class XCLPStrategy(MethodStrategy):
             most = sorted(number(answer, NUM_POINTS) for answer in answers.values())
             sampled = self.sample(self.settings.num_rounds)
             labeled = sum(member in self.policy.labeled for member in sampled)
-            refuse_beyond_reach(self.settings[XCLPSettings], most[-len(sampled) :], labeled)
+            refuse_unfit_sizes(self.settings[XCLPSettings], most[-len(sampled) :], labeled)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -23,8 +23,8 @@ from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, LABEL, LAST, PREVIOUS_LABELS, UNOPENED
 from fedul_flwr.propagation.server import (
     LabelPropagation,
-    announce_privacy,
-    refuse_beyond_reach,
+    log_privacy,
+    refuse_unfit_sizes,
     warn_of_plaintext,
     wrong_sum,
 )
@@ -47,7 +47,7 @@ class XCLPPredict(MethodStrategy):
     def validate(cls, settings: RunConfig) -> None:
         """Refuse model features without a model, and predictions without points to predict."""
         super().validate(settings)
-        announce_privacy(settings)
+        log_privacy(settings)
         warn_of_plaintext(settings[XCLPSettings])
         options = settings[XCLPPredictSettings]
         secure = settings[XCLPSettings].secure
@@ -105,7 +105,7 @@ class XCLPPredict(MethodStrategy):
         for members in groups:
             sizes = [self._compared[member.partition_id] for member in members]
             labeled = sum(member in self.policy.labeled for member in members)
-            refuse_beyond_reach(self.settings[XCLPSettings], sizes, labeled)
+            refuse_unfit_sizes(self.settings[XCLPSettings], sizes, labeled)
         for position, members in enumerate(groups):
             self._answered: list[ClientRef] = []
             try:

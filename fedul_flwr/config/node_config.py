@@ -112,7 +112,7 @@ class OwnerLimits(Settings):
         is_strange = settings.method not in (self._allowed_methods or METHODS)
         pools = settings.standardize == "federation" and settings.standardize_sum != "masked"
         has = "standardize = 'federation' without standardize-sum = 'masked'"
-        tells = settings.tells_class_masses and not self.allow_class_shares
+        tells = settings.sends_class_masses and not self.allow_class_shares
         alone = self.require_secure_sum and not settings.sums_updates
         shows_updates = alone and find_method(settings.method).trains
         # Whether the run breaks the rule, the run's setting, and the key of the limit.

@@ -541,7 +541,7 @@ class SharedSettings(TrainingSettings):
         return self.sums_updates and self.selection == "heldout"
 
     @property
-    def tells_class_masses(self) -> bool:
+    def sends_class_masses(self) -> bool:
         """Whether each client tells the server how many points of each class it expects."""
         return self.test_prior == "sets" and not self.sums_updates
 

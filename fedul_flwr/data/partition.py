@@ -38,7 +38,7 @@ class ClientTruth:
     labels: Ints
 
 
-class Aside(NamedTuple):
+class RowsSetAside(NamedTuple):
     """Sorted rows of the training data: those for all clients, and those that the server keeps."""
 
     training: Ints
@@ -63,7 +63,7 @@ def assign_points(
     return [np.sort(training[part]) for part in parts], validation, server
 
 
-def set_aside(labels: Ints, config: RunConfig) -> Aside:
+def set_aside(labels: Ints, config: RunConfig) -> RowsSetAside:
     """Set ``validation-fraction`` and ``server-fraction`` of all rows with a label aside.
 
     Stratified by label. Rows without one (``-1``) stay with the clients.
@@ -71,7 +71,7 @@ def set_aside(labels: Ints, config: RunConfig) -> Aside:
     everything = np.arange(len(labels), dtype=np.int64)
     training, validation = _take(everything, labels, config, "validation")
     training, server = _take(training, labels, config, "server")
-    return Aside(training, validation, server)
+    return RowsSetAside(training, validation, server)
 
 
 def _take(rows: Ints, labels: Ints, config: RunConfig, what: str) -> tuple[Ints, Ints]:

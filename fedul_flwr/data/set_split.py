@@ -105,7 +105,7 @@ def generate_sets(
     order = [rng.permutation(np.concatenate(parts)) for parts in members]
     counts = np.array([[len(part) for part in parts] for parts in members], dtype=np.float64)
     realized = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    stated, posterior = _tell(counts, realized, client, settings, seed)
+    stated, posterior = _stated(counts, realized, client, settings, seed)
     return GeneratedSets(
         points=np.concatenate(order).astype(np.int64),
         sets=np.repeat(np.arange(num_sets), [len(part) for part in order]).astype(np.int64),
@@ -116,7 +116,7 @@ def generate_sets(
     )
 
 
-def _tell(
+def _stated(
     counts: Floats, realized: Floats, client: int, settings: UnlabeledSetSettings, seed: int
 ) -> tuple[Floats, Dirichlet]:
     """Priors for the client ``(M, K)``, and how uncertain they are."""

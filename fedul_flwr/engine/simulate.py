@@ -250,11 +250,11 @@ def plan_rounds(config: RunConfig, num_rounds: int) -> RunConfig:
     Flower passes every setting to the server app, defaults included, so the server app cannot tell
     whether the number of rounds was set.
     """
-    from fedul_flwr.data.run_files.run_lock import claim
+    from fedul_flwr.data.run_files.run_lock import locked
     from fedul_flwr.data.run_files.store import CONFIG, RunDirectory
 
     directory = RunDirectory(Path(config.output))
-    with claim(directory.path, "command"):
+    with locked(directory.path, "command"):
         saved = directory.read_json(CONFIG)
         saved["settings"]["num-rounds"] = num_rounds
         directory.write_json(CONFIG, saved)
@@ -350,13 +350,13 @@ def simulate(
 def _checked(config: RunConfig, chosen: str, *, named: bool) -> RunConfig:
     """``config`` of a checked run with a directory that can be written, a new one if the user has
     named none; shows what :func:`check_start` said, and notes the rounds of a resumed run."""
-    from fedul_flwr.data.run_files.run_lock import claim, lock_directory
+    from fedul_flwr.data.run_files.run_lock import lock_directory, locked
 
     if chosen:
         print(chosen, flush=True)
     if not named:
         config = config.model_copy(update={"output": str(lock_directory(Path(config.output)))})
-    with claim(Path(config.output), "command"):
+    with locked(Path(config.output), "command"):
         pass
     return plan_rounds(config, config.num_rounds) if config.resume else config
 
@@ -379,13 +379,13 @@ def run_on(
     title: str = "",
 ) -> None:
     """Run on a SuperLink; a failure raises a UserError with its reason and the log's path."""
-    from fedul_flwr.data.run_files.run_lock import LOCKS, claim
+    from fedul_flwr.data.run_files.run_lock import LOCKS, locked
     from fedul_flwr.engine.flower_run import failure, stamp
     from fedul_flwr.engine.flower_simulation import app_directory, run_app
 
     output = Path(config.output)
     log, error_file = output / "flower.log", output / "error.txt"
-    with claim(output, "command", str(superlink.home)) as check:
+    with locked(output, "command", str(superlink.home)) as check:
         is_new = [path.name for path in output.iterdir()] == [LOCKS]
         if not config.resume:
             log.unlink(missing_ok=True)
@@ -424,7 +424,7 @@ def run_here(
     """Run without Flower's SuperLink, and show the same progress; other threads' runs wait."""
     import logging
 
-    from fedul_flwr.data.run_files.run_lock import LOCKS, claim
+    from fedul_flwr.data.run_files.run_lock import LOCKS, locked
     from fedul_flwr.engine.flower_logs import flower_logs
 
     def run() -> None:
@@ -439,7 +439,7 @@ def run_here(
 
     output = Path(config.output)
     log = output / "flower.log"
-    with exclusive(), claim(output, "command") as check:
+    with exclusive(), locked(output, "command") as check:
         is_new = [path.name for path in output.iterdir()] == [LOCKS]
         if not config.resume:
             log.unlink(missing_ok=True)

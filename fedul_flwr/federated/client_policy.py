@@ -94,12 +94,12 @@ class SetAdmission(ClientPolicy):
             label = client_label("Client", report.id, report.name)
             text = f"{label} cannot take part: {report.reason}."
             if self.settings.on_client_failure == "stop":
-                raise UserError(f"{text} {self._way_out(answer)}", "client-refused")
+                raise UserError(f"{text} {self._remedy(answer)}", "client-refused")
             log(WARNING, text)
         elif report.condition_number is None or report.condition_number > ILL_CONDITIONED:
             self._alike[report.id] = report.condition_number
 
-    def _way_out(self, answer: Content) -> str:
+    def _remedy(self, answer: Content) -> str:
         """Settings with which a run can go on that a client's refusal has ended."""
         drop = "on-client-failure = 'continue' leaves such clients out"
         num_sets = answer.values.get("num-sets")

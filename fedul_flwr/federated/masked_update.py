@@ -577,17 +577,17 @@ class MaskedUpdates:
         signed, signature = confirm(
             state, self._client, content.arrays, self._identities, self._fewest
         )
-        self._note(state, content)
+        self._record_list(state, content)
         return signed, {SIGNATURES: signature}
 
     def _unmask(self, content: Content) -> tuple[Arrays, Arrays]:
         state = self._stored()
         opened = unmask(state, self._client, content.arrays, self._identities, self._fewest)
         if not self._pinned:  # else it has signed the list
-            self._note(state, content)
+            self._record_list(state, content)
         return opened
 
-    def _note(self, state: Arrays, content: Content) -> None:
+    def _record_list(self, state: Arrays, content: Content) -> None:
         """Note over whom this is summed, or refuse if it was over others before."""
         listed = survivors_of(state, self._client, content.arrays)
         self._refuse_others(state, listed)

@@ -131,7 +131,7 @@ class ClientRegistry:
                 reason = printable(str(error))
                 report.reason = prefix_sender(str(client), reason)
                 self._rounds.fail({str(client): reason})
-            self._note(report)
+            self._keep_report(report)
             if report.reason:
                 refused.append(client)
             else:
@@ -139,7 +139,7 @@ class ClientRegistry:
                 self.answers[client.partition_id] = answer
         if not self.clients:
             raise UserError("No client can take part.", "too-few-clients")
-        self._tell()
+        self._clients_changed()
         return refused
 
     def register(self, client: ClientRef, answer: Content) -> str:
@@ -155,12 +155,12 @@ class ClientRegistry:
             if not report.reason:
                 self.clients = sorted([*others, client])
                 self.answers[partition] = answer
-                self._tell()
+                self._clients_changed()
         except UserError as error:  # before round 1 this error ends the run
             report.reason = printable(str(error))
             self.clients, self.answers = clients, answers
-            self._tell()
-        self._note(report)
+            self._clients_changed()
+        self._keep_report(report)
         if not report.reason:
             self.failed -= {previous for previous in clients if previous not in others}
         return report.reason
@@ -170,11 +170,11 @@ class ClientRegistry:
         self._absent = frozenset(self.failed)
         self._rounds.record.away = [str(client) for client in sorted(self.failed)]
 
-    def _note(self, report: ClientReport) -> None:
+    def _keep_report(self, report: ClientReport) -> None:
         report.status = "dropped" if report.reason else "accepted"
         self._reports[report.id] = report
 
-    def _tell(self) -> None:
+    def _clients_changed(self) -> None:
         self._changed({c.partition_id: self.answers[c.partition_id] for c in self.clients})
 
     # Who takes part in a round
@@ -370,14 +370,14 @@ def find_nodes(
     claims: dict[int, Content] = {}
     queried: set[int] = set()
     while others := [node for node in nodes if node not in queried][: MAX_QUERIED - len(claims)]:
-        answers, lost = _claims(grid, others, settings, deadline)
+        answers, lost = _descriptions(grid, others, settings, deadline)
         claims |= answers
         queried |= {*others} - lost
         nodes = _wait_for_nodes(grid, _expected(claims), deadline)
         if time.monotonic() > deadline and not lost:
             break
     if not claims:  # nodes of a busy machine may need longer than the first half of the time
-        claims, _ = _claims(grid, nodes[:MAX_QUERIED], settings, deadline)
+        claims, _ = _descriptions(grid, nodes[:MAX_QUERIED], settings, deadline)
         nodes = _wait_for_nodes(grid, _expected(claims), deadline)
     if not claims:
         raise UserError(
@@ -397,7 +397,7 @@ def find_nodes(
     return {node: clear.get(node) for node in nodes}, bool(_common(OWN_DATA, claims))
 
 
-def _claims(
+def _descriptions(
     grid: Grid, nodes: Sequence[int], settings: RunConfig, deadline: float
 ) -> tuple[dict[int, Content], set[int]]:
     """What ``nodes`` say of themselves and of the run, within ``connect-timeout / 2``.
@@ -406,7 +406,7 @@ def _claims(
     the SuperLink has lost, until the deadline: after its restart SuperNodes take a while to return.
     """
     contents = dict.fromkeys(nodes, Content())
-    phase = run_phase(grid, contents, DESCRIBE, settings.connect_timeout / 2, check_claim)
+    phase = run_phase(grid, contents, DESCRIBE, settings.connect_timeout / 2, check_description)
     names = owner_names(grid)
     stop = settings.on_client_failure == "stop"
     waits = stop and time.monotonic() < deadline
@@ -506,7 +506,7 @@ def refuse_odd(answers: Mapping[int, Content], num_nodes: int) -> dict[int, str]
     return odd
 
 
-def check_claim(_node: int, answer: Content) -> None:
+def check_description(_node: int, answer: Content) -> None:
     """Check what a node says of itself and of the run.
 
     Raises
@@ -593,7 +593,7 @@ class Registration:
         """Send the setup to all nodes, and register those whose answers are accepted."""
         self._named = owner_names(grid)
         everyone = dict.fromkeys(self.nodes, self._setup)
-        phase = run_phase(grid, everyone, SETUP, self._settings.round_timeout, check_claim)
+        phase = run_phase(grid, everyone, SETUP, self._settings.round_timeout, check_description)
         self._rounds.fail_phase(phase, {node: self._first_queried(node) for node in self.nodes})
         # Without those that contradict most others about the run (``num-partitions``).
         odd = refuse_odd(phase.answers, len(self.nodes)) if phase.answers else {}
@@ -614,20 +614,20 @@ class Registration:
         nodes: dict[int, int] = {}
         for node in sorted(answers):
             partition = number(answers[node], "partition-id")
-            if reason := self._false_claim(node, partition):
-                self._rounds.fail({self._called(node): reason})
+            if reason := self._wrong_partition(node, partition):
+                self._rounds.fail({self._node_label(node): reason})
                 self._refused.add(node)
                 self.nodes.remove(node)
             elif partition not in nodes:
                 nodes[partition] = node
             elif self._settings.on_client_failure == "stop":
-                both = f"{self._called(nodes[partition])} and {self._called(node)}"
+                both = f"{self._node_label(nodes[partition])} and {self._node_label(node)}"
                 raise UserError(
                     f"{both} have partition-id {partition} in their node config.",
                     "name-twice",
                 )
             else:
-                self._turn_away(node, partition, nodes[partition])
+                self._refuse_twin(node, partition, nodes[partition])
                 self.nodes.remove(node)
         return nodes
 
@@ -681,24 +681,29 @@ class Registration:
         clients = {}
         for node in sorted(answers):
             partition = number(answers[node], "partition-id")
-            if reason := odd.get(node) or self._false_claim(node, partition):
-                log(WARNING, "%s takes no part: %s", self._called(node), reason)
+            if reason := odd.get(node) or self._wrong_partition(node, partition):
+                log(WARNING, "%s takes no part: %s", self._node_label(node), reason)
                 self._refused.add(node)
             elif partition in taken:
-                self._turn_away(node, partition, taken[partition])
+                self._refuse_twin(node, partition, taken[partition])
             elif partition in node_of and self._named.keys() & {node, node_of[partition]}:
                 text = "%s takes no part: partition-id %s is that of a node that is gone, and "
-                log(WARNING, text + "registered nodes keep theirs.", self._called(node), partition)
+                log(
+                    WARNING,
+                    text + "registered nodes keep theirs.",
+                    self._node_label(node),
+                    partition,
+                )
                 self._refused.add(node)
             else:
                 if partition in node_of:
                     text = "%s says that it is client %s, which was node %s."
-                    log(WARNING, text, self._called(node), partition, node_of[partition])
+                    log(WARNING, text, self._node_label(node), partition, node_of[partition])
                 taken[partition] = node
                 clients[node] = self._client(partition, node)
         return clients
 
-    def _false_claim(self, node: int, partition: int) -> str:
+    def _wrong_partition(self, node: int, partition: int) -> str:
         """Why a node cannot be client ``partition`` by the list of owners; empty if it can.
 
         Without keys no node has a name, and only the number is checked.
@@ -711,9 +716,9 @@ class Registration:
         reason += owner or "nobody in the list of owners"
         return f"{reason}; {name} has {self._owners[name]}" if name in self._owners else reason
 
-    def _turn_away(self, node: int, partition: int, holder: int) -> None:
+    def _refuse_twin(self, node: int, partition: int, holder: int) -> None:
         text = "%s takes no part: %s has its partition-id, %s."
-        log(WARNING, text, self._called(node), self._called(holder), partition)
+        log(WARNING, text, self._node_label(node), self._node_label(holder), partition)
         self._holders[node] = holder
 
     def _register_later(self, grid: Grid, clients: Mapping[int, ClientRef]) -> None:
@@ -748,9 +753,9 @@ class Registration:
         within ``connect-timeout``, or not validly, is asked again only after a reconnect: a node
         that hangs delays one round, not every round.
         """
-        phase = run_phase(grid, contents, name, self._settings.connect_timeout, check_claim)
+        phase = run_phase(grid, contents, name, self._settings.connect_timeout, check_description)
         for node, reason in {**phase.failures, **phase.refusals}.items():
-            log(WARNING, "%s takes no part: %s", self._called(node), reason)
+            log(WARNING, "%s takes no part: %s", self._node_label(node), reason)
         self._refused |= {node for node, reason in phase.failures.items() if reason == NO_ANSWER}
         self._refused |= phase.refusals.keys()
         return phase.answers
@@ -758,12 +763,12 @@ class Registration:
     def _client(self, partition: int, node: int) -> ClientRef:
         return ClientRef(partition, node, self._named.get(node, ""))
 
-    def _called(self, node: int) -> str:
+    def _node_label(self, node: int) -> str:
         return client_label("Node", node, self._named.get(node, ""))
 
     def _first_queried(self, node: int) -> str:
         """A node's name before it is registered: that of its client, if no other one claims it."""
         client = self._claimed.get(node)
         if client is None:
-            return self._called(node)
+            return self._node_label(node)
         return client_label("Client", client, self._named.get(node, ""))

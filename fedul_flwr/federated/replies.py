@@ -241,7 +241,7 @@ def check_update(content: RecordDict, expected: Mapping[str, ArrayRecord]) -> No
         _check_forms(of_record, records[record], arrays)
     if odd := sorted(records.keys() - expected.keys()):
         raise BadMessageError(
-            f"its update has {odd[0]!r}, for which nobody asked", "message-unasked"
+            f"its update has {odd[0]!r}, which was not asked for", "message-unasked"
         )
     if not all(is_finite(record) for record in records.values()):
         raise BadMessageError("its update is not finite", "message-out-of-range")
@@ -296,7 +296,7 @@ def check_metrics(content: RecordDict, *, trained: bool) -> None:
     unasked = [*(records.keys() - allowed), *content.config_records]
     if odd := sorted(unasked + ([] if trained else list(content.array_records))):
         raise BadMessageError(
-            f"its reply has {odd[0]!r}, for which nobody asked", "message-unasked"
+            f"its reply has {odd[0]!r}, which was not asked for", "message-unasked"
         )
     for name in sorted(allowed - records.keys()):
         raise BadMessageError(f"its reply has no {name}", "message-incomplete")

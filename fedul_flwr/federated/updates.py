@@ -261,7 +261,7 @@ class PartsCodec(UpdateCodec):
         parts = {part: decode(one, before.get(part, {})) for part, one in sent}
         returned, expected = {}, self.returned(self.parts)
         if odd := sorted(content.array_records.keys() - {ARRAYS, *expected}):
-            raise ValueError(f"its update has {odd[0]!r}, for which nobody asked")
+            raise ValueError(f"its update has {odd[0]!r}, which was not asked for")
         for part in expected:
             if part not in content.array_records:
                 raise ValueError(f"its update has no {part}")

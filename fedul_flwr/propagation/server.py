@@ -69,7 +69,7 @@ def warn_of_plaintext(options: XCLPSettings) -> None:
         log(WARNING, "xclp.codes-seed = 'run': the server can test guesses at points.")
 
 
-def announce_privacy(settings: RunConfig) -> None:
+def log_privacy(settings: RunConfig) -> None:
     """Log the differential privacy that holds, if any."""
     for line in privacy_plan(settings).in_words():
         log(INFO, line)
@@ -83,7 +83,7 @@ def wrong_sum(clients: int) -> str:
     )
 
 
-def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labeled: int) -> None:
+def refuse_unfit_sizes(options: XCLPSettings, sizes: Sequence[int], labeled: int) -> None:
     """Refuse, before the run starts, a propagation that is not private or would take too long.
 
     Parameters

@@ -498,7 +498,7 @@ class DistanceServer:
         numbers = listed | sent | {OWN_DISTANCES} if step == OFFER else listed | sent
         if odd := sorted(answer.keys() - numbers):
             raise BadMessageError(
-                f"{origin} {odd[0]!r}, for which nobody asked.", "message-unasked"
+                f"{origin} {odd[0]!r}, which was not asked for.", "message-unasked"
             )
         return self._sizes[client]
 

@@ -220,7 +220,7 @@ def seal(arrays: Arrays, secret: bytes, address: Address, entropy: Entropy) -> B
 
 def unseal(sealed: NDArray[Any] | None, secret: bytes, address: Address) -> dict[str, NDArray[Any]]:
     """Decrypt named arrays that were encrypted for this place."""
-    sender = _called(address)
+    sender = _sender(address)
     sealed = checked_seal(sealed, address, FEWEST_BYTES)
     cipher = AESGCM(derive(secret, address.info("key")))
     nonce, rest = sealed[:NONCE_BYTES].tobytes(), np.ascontiguousarray(sealed[NONCE_BYTES:])
@@ -238,9 +238,9 @@ def unseal(sealed: NDArray[Any] | None, secret: bytes, address: Address) -> dict
 def checked_seal(sealed: NDArray[Any] | None, address: Address, fewest: int) -> Bytes:
     """A sealed message, after a check of its form."""
     if sealed is None:
-        raise UserError(f"{_called(address)} is missing.", "message-incomplete")
+        raise UserError(f"{_sender(address)} is missing.", "message-incomplete")
     if not is_sealed(sealed, fewest):
-        raise UserError(f"{_called(address)} is no sealed message.", "message-form")
+        raise UserError(f"{_sender(address)} is no sealed message.", "message-form")
     return sealed
 
 
@@ -254,7 +254,7 @@ def is_sealed(message: NDArray[Any] | None, fewest: int) -> TypeGuard[Bytes]:
     )
 
 
-def _called(address: Address) -> str:
+def _sender(address: Address) -> str:
     return f"Client {address.source}'s message of step {address.step!r}"
 
 

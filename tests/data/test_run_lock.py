@@ -17,8 +17,8 @@ from fedul_flwr.data.run_files.run_lock import (
     SUPERLINK_HOME,
     DirectoryLockedError,
     Role,
-    claim,
     lock_directory,
+    locked,
     require_unlocked,
 )
 from fedul_flwr.data.run_files.store import RunDirectory
@@ -35,14 +35,14 @@ QUICK: dict[str, Any] = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "fe
 
 @pytest.fixture
 def other() -> Iterator[Callable[..., int]]:
-    """``other(directory, role)`` lets another process claim; returns its id. It ends at the end."""
+    """``other(directory, role)`` lets another process lock it, until the end; returns its id."""
     children: list[int] = []
 
     def start(directory: Path, role: Role = "server", superlink: str = "") -> int:
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
-            with claim(directory, role, superlink):
+            with locked(directory, role, superlink):
                 os.write(write, b".")
                 signal.pause()
             os._exit(0)
@@ -67,7 +67,7 @@ def test_given_a_run_when_another_starts_there_then_it_is_told_who_holds_it(
     tmp_path: Path, other: Callable[..., int], theirs: Role, ours: Role
 ) -> None:
     child = other(tmp_path, theirs)
-    with pytest.raises(DirectoryLockedError) as error, claim(tmp_path, ours):
+    with pytest.raises(DirectoryLockedError) as error, locked(tmp_path, ours):
         pass
     said = str(error.value)
     assert said.startswith(f"Process {child} on {socket.gethostname()} runs in {tmp_path} since 2")
@@ -81,22 +81,22 @@ def test_given_a_command_and_its_own_superlink_then_the_server_app_may_write(
 ) -> None:
     other(tmp_path, "command", "/tmp/fedul-x")
     monkeypatch.setenv(SUPERLINK_HOME, "/tmp/fedul-x")
-    with claim(tmp_path, "server"):
+    with locked(tmp_path, "server"):
         pass
     monkeypatch.setenv(SUPERLINK_HOME, "/tmp/fedul-y")
-    with pytest.raises(DirectoryLockedError), claim(tmp_path, "server"):
+    with pytest.raises(DirectoryLockedError), locked(tmp_path, "server"):
         pass
 
 
 def test_given_a_process_that_was_killed_then_its_directory_is_free(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
-        with claim(tmp_path, "server"):
+        with locked(tmp_path, "server"):
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     assert (tmp_path / ".lock" / "server.json").exists()  # it could not clean up
     for ours in ("command", "server"):
-        with claim(tmp_path, ours):  # type: ignore[arg-type]
+        with locked(tmp_path, ours):  # type: ignore[arg-type]
             pass
     require_unlocked(tmp_path)
 
@@ -104,9 +104,9 @@ def test_given_a_process_that_was_killed_then_its_directory_is_free(tmp_path: Pa
 def test_given_one_process_then_its_command_and_its_server_go_together_and_no_second_of_either(
     tmp_path: Path,
 ) -> None:
-    with claim(tmp_path, "command"), claim(tmp_path, "server"):
+    with locked(tmp_path, "command"), locked(tmp_path, "server"):
         for role in ("command", "server"):
-            with pytest.raises(DirectoryLockedError), claim(tmp_path, role):  # type: ignore[arg-type]
+            with pytest.raises(DirectoryLockedError), locked(tmp_path, role):  # type: ignore[arg-type]
                 pass
 
 

@@ -11,7 +11,7 @@ import tests.support.xclp_parties
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.propagation.client import STORED
 from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
-from fedul_flwr.propagation.server import LARGEST, LONGEST, refuse_beyond_reach
+from fedul_flwr.propagation.server import LARGEST, LONGEST, refuse_unfit_sizes
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.encrypted_distances import STEPS
 from fedul_flwr.secure.similarity import Cost, TooFewClientsError
@@ -143,4 +143,4 @@ def test_a_propagation_may_be_as_large_as_the_limits(
         monkeypatch.setitem(BACKENDS, "rlwe", of_this_size)  # type: ignore[arg-type]
         refused = refuses("too-expensive", setting="xclp.secure")
         with refused if seconds or traffic else nullcontext():
-            refuse_beyond_reach(options, [10, 10, 10], 3)
+            refuse_unfit_sizes(options, [10, 10, 10], 3)

@@ -157,7 +157,7 @@ def test_masses_that_cannot_be_are_refused(settings: Settings, masses: list[floa
         hearing(settings).accept_client(ClientReport(0), answer)
     hearing(settings, test_prior="uniform").accept_client(
         ClientReport(0), answer
-    )  # nobody asked for them
+    )  # which were not asked for
 
 
 def overlapping_classes(folder: Path) -> str:

@@ -48,7 +48,7 @@ class _Holder:
 
 
 @contextlib.contextmanager
-def claim(directory: Path, role: Role, superlink: str = "") -> Iterator[Callable[[], None]]:
+def locked(directory: Path, role: Role, superlink: str = "") -> Iterator[Callable[[], None]]:
     """Create ``directory`` if necessary, and let nobody else write to it within this context.
 
     Parameters
@@ -104,7 +104,7 @@ def claim(directory: Path, role: Role, superlink: str = "") -> Iterator[Callable
 def require_unlocked(directory: Path) -> None:
     """Refuse a directory to which a run writes; it need not exist."""
     if (directory / LOCKS).is_dir():
-        with claim(directory, "command"):
+        with locked(directory, "command"):
             pass
 
 

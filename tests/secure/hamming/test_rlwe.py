@@ -334,5 +334,5 @@ class TestCost:
         seconds = RLWE.cost(sizes, num_bits).seconds
         assert seconds == pytest.approx(2e-4 * polynomials + 3.5e-11 * products)
 
-    def test_of_nobody(self) -> None:
+    def test_without_points(self) -> None:
         assert RLWE.cost([0, 0], 8) == (0, 32)  # a key of masks
