@@ -17,6 +17,7 @@ import pandas as pd
 import psutil
 import pytest
 
+from fedul_flwr.data.columns import read_columns
 from fedul_flwr.data.run_files.run_lock import SUPERLINK_HOME
 from fedul_flwr.deploy.init import CONNECTION
 from fedul_flwr.deploy.status import status
@@ -61,7 +62,9 @@ def patients(seed: int, count: int, share: float) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "patient": [f"{seed:03}-{number:04}" for number in range(count)],
-            "age": rng.normal(np.where(ill, 72, 55), 8).round(),
+            "age": np.where(
+                np.arange(count) % 9 == 4, np.nan, rng.normal(np.where(ill, 72, 55), 8).round()
+            ),
             "lactate": rng.normal(np.where(ill, 4.5, 1.2), 0.6).round(1),
             "sex": rng.choice(["f", "m"], count),
             "sepsis": np.where(ill, "yes", "no"),
@@ -83,8 +86,8 @@ def export_months(folder: Path, hospital: int) -> None:
 
 COLUMNS = {
     "columns": [
-        {"name": "age", "mean": 63, "scale": 12},
-        {"name": "lactate", "mean": 2.8, "scale": 1.8},
+        {"name": "age"},
+        {"name": "lactate"},
         {"name": "sex", "categories": ["f", "m"]},
     ]
 }
@@ -94,7 +97,8 @@ COLUMNS = {
 def hospital_settings(place: Path) -> str:
     return (
         'method="fedul" dataset="none" class-names="yes,no" model="linear" num-rounds=2 '
-        f'selection="last" columns="{place / "columns.json"}" standardize="constants" '
+        f'selection="last" columns="{place / "columns.json"}" missing="median" '
+        'standardize-sum="masked" '
         "learning-rate=0.05 local-epochs=15 batch-size=20 seed=1"
     )
 
@@ -119,6 +123,14 @@ def test_given_csv_files_then_the_model_predicts(deployment: Deployment, tmp_pat
     program = PROGRAMS / "fedul-flwr"
     command = [program, "run", "--federation", CONNECTION, "-c", settings, "--output", run]
     assert "Finished" in told(command, deployment.place, env) or (run / "summary.json").exists()
+    ages = [
+        pd.concat(
+            pd.read_csv(f"{tmp_path}/hospital-{owner}/{month}.csv")["age"] for month in SHARES
+        )
+        for owner in range(3)
+    ]
+    (filled,) = [c for c in read_columns(run).columns if c.name == "age"]
+    assert filled.fill == pytest.approx(np.mean([age.median() for age in ages]))
 
     # The model comes home: one file, and the hospital's own machine predicts new patients with it.
     home = deployment.owner(1)
