@@ -29,8 +29,9 @@ LEAST_SIDE = 16
 Smaller ones learn better without both, and in fewer steps of constant size."""
 LARGEST_SIDE = 32
 """Largest side in pixels of color images for `cnn6-quarter`, whose linear layer is too large
-beyond. Gray ones get `cnn2`, which makes twice as many steps in the same time."""
-BATCH, EPOCHS, GRAY_EPOCHS = 16, 2, 4
+beyond. Gray ones get `cnn2`, which makes two to three times as many steps in the same
+time."""
+BATCH, EPOCHS, GRAY_EPOCHS = 16, 2, 6
 LEAST_STEPS, MOST_EPOCHS = 40, 20
 """A client makes at least so many steps in a round, unless they take more epochs than this."""
 MOST_STEPS = 600

@@ -61,11 +61,9 @@ def test_a_round_has_40_to_600_steps(points: float | None, batch: int, epochs: i
 
 @pytest.mark.parametrize(
     ("points", "epochs"),
-    [(None, 4), (2400, 4), (2401, 3), (4801, 1)],  # 4 * 2400 / 16 = 600
+    [(None, 6), (1600, 6), (1601, 5), (4801, 1)],  # 6 * 1600 / 16 = 600
 )
-def test_gray_images_have_twice_the_epochs_in_as_many_steps(
-    points: float | None, epochs: int
-) -> None:
+def test_gray_images_have_more_epochs_in_as_many_steps(points: float | None, epochs: int) -> None:
     assert values(DataSize((28, 28, 1), points))["local-epochs"] == epochs
 
 
