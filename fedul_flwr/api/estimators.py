@@ -26,7 +26,7 @@ from fedul_flwr.api.keywords import (
     unmasked,
 )
 from fedul_flwr.api.points import as_array, images_or_vectors, is_of
-from fedul_flwr.config.class_priors import checked_prior, in_order
+from fedul_flwr.config.class_priors import checked_prior, in_order, is_named
 from fedul_flwr.config.method_settings import FedULSettings, PropagationSettings
 from fedul_flwr.config.shared import SharedSettings, TrainingSettings
 from fedul_flwr.data.class_labels import class_labels
@@ -340,8 +340,7 @@ def _by_categories(priors: Any, y: Any) -> Any:
 
 def _is_named(table: Any, axis: str) -> bool:
     """Whether rows (``"index"``) or ``"columns"`` of a DataFrame have other names than numbers."""
-    names: Any = getattr(table, axis, ())
-    return hasattr(table, "columns") and [*names] != [*range(len(names))]
+    return hasattr(table, "columns") and is_named(getattr(table, axis, ()))
 
 
 def _class_names(priors: Any, count: int) -> NDArray[Any]:

@@ -16,7 +16,7 @@ from fedul_flwr.api.points import is_frame, stored_points
 from fedul_flwr.client_app import clip_by
 from fedul_flwr.client_app import make_client_app as dispatched
 from fedul_flwr.config.base import load_reference
-from fedul_flwr.config.class_priors import in_order
+from fedul_flwr.config.class_priors import in_order, is_named
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
@@ -150,7 +150,7 @@ def _by_name(values: Any, names: Sequence[object]) -> NDArray[np.float64]:
 
 def _points(points: Any, columns: str | Path | Sequence[str] | None) -> Inputs:
     """Points as a model takes them; a table's columns are the declared ones, by their names."""
-    if not is_frame(points) or list(points.columns) == [*range(len(points.columns))]:
+    if not is_frame(points) or not is_named(points.columns):
         if columns is not None:
             raise UserError(
                 "columns names the columns of a table; the points are an array without names.",
@@ -230,8 +230,8 @@ class FedULClient(PlainClient):
         numbers = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         content = UnlabeledSets(inputs, np.arange(len(inputs)), numbers, table, names=names)
         classes = [*map(str, getattr(priors, "columns", ()))]
-        is_named = classes != [*map(str, range(len(classes)))]
-        super().__init__(content, tuple(classes) if is_named else ())
+        are_numbers = classes == [*map(str, range(len(classes)))]
+        super().__init__(content, () if are_numbers else tuple(classes))
 
 
 class _PartlyLabeledClient(PlainClient):

@@ -33,6 +33,12 @@ def checked_prior(values: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(prior / prior.sum(), dtype=np.float64)
 
 
+def is_named(labels: Iterable[object]) -> bool:
+    """Whether rows or columns of a table have other names than pandas' default, 0 to n - 1."""
+    names = list(labels)
+    return names != [*range(len(names))]
+
+
 def in_order(values: Any, names: Iterable[object]) -> Any:
     """Values of which each has a name, in the order of ``names``; others as they are.
 
@@ -48,7 +54,7 @@ def in_order(values: Any, names: Iterable[object]) -> Any:
     index = list(values) if is_mapping else getattr(values, "index", None)
     if index is None or callable(index):  # a list has a method of this name
         return values
-    if not is_mapping and list(index) == [*range(len(index))]:
+    if not is_mapping and not is_named(index):
         return values
     there, wanted = [*map(str, index)], [*map(str, names)]
     if sorted(there) != sorted(wanted):

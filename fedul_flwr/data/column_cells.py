@@ -111,7 +111,7 @@ def infer_column(parts: Sequence[Cells]) -> Column:
     first = next((part for part in parts if len(_present_cells(part))), parts[0])
     if not _is_category(first):
         return Column(name)
-    values = {canonical(text) for part in parts for text in _texts(part) if text is not None}
+    values = {value for part in parts for value in _counts(part)}
     if len(values) > MAX_CATEGORIES:
         zeros = next((text for text in values if re.match(_LEADING_ZERO, text)), "")
         codes_hint = f" (such as {zeros!r}: leading zeros make it a code)" if zeros else ""
@@ -279,7 +279,7 @@ def with_bounds(cells: Cells, below: float, mark: str = "") -> tuple[Cells, int]
 
 def truth_counts(cells: Cells) -> Counter[str]:
     """Number of rows of ``true`` and ``false``, if a column has nothing else; else empty."""
-    counts = Counter(canonical(text) for text in _texts(cells) if text is not None)
+    counts = _counts(cells)
     return counts if counts.keys() <= {"true", "false"} else Counter()
 
 
@@ -287,6 +287,11 @@ def category_counts(cells: Cells) -> Counter[str] | None:
     """Number of rows of every category; None of a number, or without a value."""
     if not _is_category(cells):
         return None
+    return _counts(cells)
+
+
+def _counts(cells: Cells) -> Counter[str]:
+    """Number of rows of every value, all its spellings together."""
     return Counter(canonical(text) for text in _texts(cells) if text is not None)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from fedul_flwr.data.run_files.current_run import read_run, run_in_words
 from fedul_flwr.deploy.address import Address
@@ -27,6 +29,18 @@ FIGURES: Mapping[str, tuple[str, Callable[[Mapping[str, Any], Lines], float]]] =
 """Text and value of each, from what :func:`read_run` returns."""
 
 
+class _Figures(Collector):
+    """All figures of one reading of the run's file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        run, lines = read_run(self._file)
+        for name, (text, value) in FIGURES.items():
+            yield GaugeMetricFamily(f"fedul_{name}", text, value=float(value(run, lines)))
+
+
 def serve_figures(address: Address, file: Path) -> WSGIServer:
     """Answer ``/metrics`` and ``/health`` at an address, in a thread, until the process ends.
 
@@ -35,9 +49,7 @@ def serve_figures(address: Address, file: Path) -> WSGIServer:
     file : of :func:`fedul_flwr.data.run_files.current_run.note_run`.
     """
     registry = CollectorRegistry()
-    for name, (text, value) in FIGURES.items():
-        gauge = Gauge(f"fedul_{name}", text, registry=registry)
-        gauge.set_function(lambda value=value: float(value(*read_run(file))))  # type: ignore[misc]
+    registry.register(_Figures(file))
     try:
         server, _ = start_http_server(address.port, address.host, registry)
     except OSError as error:

@@ -18,7 +18,14 @@ from fedul_flwr.experiments.compare_table import (
     notes,
     texts,
 )
-from fedul_flwr.experiments.trial import Log, Simulate, TrialResult, check_unchanged, run_trials
+from fedul_flwr.experiments.trial import (
+    Log,
+    Simulate,
+    TrialResult,
+    check_unchanged,
+    read_trial,
+    run_trials,
+)
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.experiments.trial_plots import compare_figure
 from fedul_flwr.results.figure_style import draw_formats
@@ -38,7 +45,8 @@ def compare(plan: Plan, simulate: Simulate, log: Log) -> list[Row]:
     """
     check_unchanged(plan.trials)
     for trial in plan.trials:  # a seed whose data cannot be split ends no other's run
-        open_server_data(trial.config).split_over(plan.num_clients, trial.config)
+        if read_trial(trial).status != "finished":
+            open_server_data(trial.config).split_over(plan.num_clients, trial.config)
     results = run_trials(plan.trials, simulate, log, lambda done: _save(plan, done))
     return make_rows(plan, results)
 

@@ -339,7 +339,7 @@ def _after_round(
             if key not in shown and key != "confident_share":
                 log(WARNING, "%s", text)
                 shown.add(key)
-        if (proposed := slow_evaluation([*recorder.lines, line])) and "evaluation" not in shown:
+        if "evaluation" not in shown and (proposed := slow_evaluation([*recorder.lines, line])):
             log(WARNING, "%s", proposed)
             shown.add("evaluation")
         recorder.record(

@@ -92,9 +92,10 @@ LIES: dict[str, tuple[Callable[[str, int, Message], None], dict[str, Any]]] = {
     "settings": (other_settings, {}),
     "largest weight": (other_weight, {"client_weights": "examples"}),
 }
+each_lie = pytest.mark.parametrize(("lie", "options"), LIES.values(), ids=LIES)
 
 
-@pytest.mark.parametrize(("lie", "options"), LIES.values(), ids=LIES)
+@each_lie
 def test_given_owners_told_different_things_then_nothing_is_read(
     lie: Any,
     options: dict[str, Any],
@@ -117,7 +118,7 @@ def test_given_another_model_than_announced_then_owners_do_not_train_on_it(
     assert not sums
 
 
-@pytest.mark.parametrize(("lie", "options"), LIES.values(), ids=LIES)
+@each_lie
 def test_given_masks_and_signatures_of_less_then_the_victims_update_is_read(
     lie: Any,
     options: dict[str, Any],
