@@ -240,7 +240,7 @@ def rows() -> Iterator[tuple[str, object]]:
     yield "settings", len(default_flat())
     yield "settings to text, 2 rounds and 3 clients", conversions_to_text()
     yield "climbs of a setting / files", "{} / {}".format(*climbs())
-    yield "experiment files", len(list((ROOT / "experiments").rglob("*.toml")))
+    yield "experiment files", len([*(ROOT / "experiments").rglob("*.py")])
     for name, overrides in ROUNDS.items():
         files = files_of_a_round(overrides)
         yield f"files whose code runs in a round, {name}", len(files)

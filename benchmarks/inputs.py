@@ -10,7 +10,7 @@ import numpy as np
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Bytes, Ints
-from fedul_flwr.experiments.table_file import read_table
+from fedul_flwr.experiments.table import read_table
 
 _CHECKOUT = Path(__file__).parents[1]
 EXPERIMENTS = _CHECKOUT / "experiments"
@@ -58,7 +58,7 @@ def _or_random(name: str, title: str, shape: tuple[int, ...]) -> tuple[Path, str
 
 def experiment(table: str, column: str) -> dict[str, Scalar]:
     """Settings of a column of a paper's table, at full size, with flat names."""
-    return read_table(EXPERIMENTS, table).settings_of(column, "full")
+    return dict(read_table(EXPERIMENTS, table).column(column).settings)
 
 
 def shifted_digits(num_points: int) -> Path:

@@ -19,7 +19,7 @@ from benchmarks.inputs import EXPERIMENTS, mnist_like
 from benchmarks.report import Outcome
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.types import InputShape, network_shape
-from fedul_flwr.experiments.table_file import read_table
+from fedul_flwr.experiments.table import read_table
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.models import build_model
 
@@ -61,7 +61,7 @@ def measure(quick: bool) -> Outcome:
         for data, of_data in NETWORKS.items()
     }
     measured = forward_operations(build_model(model, (28, 28, 1), 10).eval(), (28, 28, 1))
-    paper = read_table(EXPERIMENTS, "fedul/table-d8").paper
+    paper = read_table(EXPERIMENTS, "fedul/table-d8").figure
     outcome = Outcome(
         f"method_cost: table D.8, an epoch of one of {CLIENTS} clients; {points} points of {name}, "
         f"{model}, batch 128 (FedLLP: a set), 1 thread",
@@ -100,9 +100,9 @@ def measure(quick: bool) -> Outcome:
     return outcome
 
 
-def _shown(figures: Sequence[float]) -> str:
+def _shown(figures: Sequence[float | None]) -> str:
     """The paper's mean; empty without one."""
-    return f"{figures[0]:.10g}" if figures else ""
+    return "" if figures[0] is None else f"{figures[0]:.10g}"
 
 
 def _seconds(

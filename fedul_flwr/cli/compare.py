@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 def compare(
     runs: Annotated[
         Path | None,
-        typer.Option(dir_okay=False, help="TOML file; each table has the settings of a run."),
+        typer.Option(
+            dir_okay=False,
+            help="TOML file with a table for each run, or Python file with ROWS.",
+        ),
     ] = None,
     methods: Annotated[
         str | None, typer.Option(help="Instead of --runs: methods, as fedul,supervised.")
@@ -35,7 +38,7 @@ def compare(
     tuned: Annotated[
         Path | None,
         typer.Option(
-            dir_okay=False, help="Use the settings that fedul-flwr tune chose: its search.json."
+            dir_okay=False, help="Use the settings that fedul-flwr tune chose: its search.jsonl."
         ),
     ] = None,
     measures: Annotated[
@@ -71,7 +74,7 @@ def compare(
     numbers = trial_plan.parse_seeds(seeds)
     plan = trial_plan.make_plan(rows, shared, numbers, num_supernodes, folder)
     if tuned is not None:
-        from fedul_flwr.experiments.search_file import tuned_runs
+        from fedul_flwr.experiments.studies import tuned_runs
 
         chosen = tuned_runs(plan, tuned)
         shared = trial_plan.in_effect(chosen, shared)

@@ -14,9 +14,10 @@ from fedul_flwr.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import pandas as pd
+
     from fedul_flwr.config.run_config import RunConfig
-    from fedul_flwr.experiments.mean_ranks import Errors
-    from fedul_flwr.experiments.table_file import Size, Table
+    from fedul_flwr.experiments.table import Size, Table
     from fedul_flwr.experiments.table_runs import Reproduction
     from fedul_flwr.experiments.trial_plan import Plan
 
@@ -26,7 +27,8 @@ def reproduce(
         str | None,
         typer.Argument(
             metavar="TABLE",
-            help="Table, as fedul/table-1; see --list. Or a folder of tables, as reference.",
+            help="Table, as fedul/table-1; see --list. Or a folder of tables, as reference, or the "
+            "path of a table's file, as my_table.py.",
         ),
     ] = None,
     quick: options.Quick = False,
@@ -81,8 +83,8 @@ def reproduce(
         typer.echo(f"Tables: {tables_page.PAGE}")
         return
     from fedul_flwr.experiments.mean_ranks import print_ranks
-    from fedul_flwr.experiments.result_file import ResultFile
-    from fedul_flwr.experiments.table_file import pick, read_table, tables_of
+    from fedul_flwr.experiments.runs_file import RunsFile
+    from fedul_flwr.experiments.table import pick, read_table, tables_of
     from fedul_flwr.experiments.trial_plan import parse_seeds
 
     size: Size = "quick" if quick else "full"
@@ -97,7 +99,7 @@ def reproduce(
     names = tables_of(experiments, table)
     contents = [read_table(experiments, name) for name in names]
     chosen = [
-        (pick(rows, content.rows(), "row"), pick(columns, list(content.columns), "column"))
+        (pick(rows, content.rows, "row"), pick(columns, content.names, "column"))
         for content in contents
     ]
     from fedul_flwr.engine.simulate import run_here
@@ -106,13 +108,13 @@ def reproduce(
 
     failed, ranks = 0, {}
     for content, (of_rows, of_columns) in zip(contents, chosen, strict=True):
-        if content.settings.benchmark:
+        if content.benchmark:
             ineffective = {"--quick": quick, **is_set} if len(names) == 1 else {}
             _print_benchmark(content, of_rows, of_columns, ineffective)
             continue
         task = Reproduction(
             content,
-            ResultFile(results, content.name, size, tuned),
+            RunsFile(results, content.name, size, tuned),
             Device(device, options.local_copies(dataset)),
             run=lambda config, clients, title: run_here(
                 config, clients, verbose, title, engine=engine, client_gpus=_client_gpus(config)
@@ -137,15 +139,16 @@ def _print_benchmark(
 ) -> None:
     """Print the paper's figures of a table that a benchmark measures; it takes no options."""
     from fedul_flwr.experiments.paper_table import lines, print_lines
+    from fedul_flwr.experiments.runs_file import no_runs
 
     options.refuse_options(ineffective, f"on {table.name}: a benchmark measures it")
-    typer.echo(f"A benchmark measures {table.name}: {table.settings.benchmark}")
-    print_lines(table, None, list(lines(table, {}, rows, columns)))
+    typer.echo(f"A benchmark measures {table.name}: {table.benchmark}")
+    print_lines(table, None, list(lines(table, no_runs(), rows, columns)))
 
 
 def _run_and_print(
     task: Reproduction, rows: list[str], columns: list[str], seeds: tuple[int, ...]
-) -> tuple[int, Errors]:
+) -> tuple[int, pd.DataFrame]:
     """Print the table after the missing trials; how many failed, and errors of ranked rows."""
     from fedul_flwr.experiments import tables_page
     from fedul_flwr.experiments.mean_ranks import row_errors
@@ -165,16 +168,12 @@ def _run_and_print(
     with options.resumable():
         failed = task.run_missing(plans, rows)
     typer.echo(f"Results: {task.file.path}; reproduce --render writes them to docs/tables.md.")
-    chosen = {
-        (row, column, seed): result
-        for (row, column, seed), result in task.file.read().items()
-        if row in rows and column in columns and seed in seeds
-    }
-    tables_page.check_results(table, task.file, chosen)
-    print_lines(
-        table, size, list(lines(table, {size: chosen}, rows, columns)), tuned=task.file.tuned
-    )
-    return failed, row_errors(table, rows, columns, chosen)
+    runs = task.file.read()
+    wanted = {"row": rows, "column": columns, "seed": seeds}
+    chosen = runs[runs[[*wanted]].isin(wanted).all(axis="columns")]
+    tables_page.check_runs(table, task.file, chosen)
+    print_lines(table, (size, task.file.tuned), list(lines(table, chosen, rows, columns)))
+    return failed, row_errors(table, chosen, rows, columns)
 
 
 def _client_gpus(config: RunConfig) -> float:
@@ -188,24 +187,22 @@ def _plans(
     task: Reproduction, rows: Mapping[str, Sequence[str]], seeds: tuple[int, ...]
 ) -> Sequence[Plan]:
     """The trials of ``rows`` of each column, with the settings that a search chose if asked."""
-    from fedul_flwr.experiments.search_file import tuned_rows
+    from fedul_flwr.experiments.studies import tuned_rows
     from fedul_flwr.experiments.table_plan import plan_columns
 
     table, size = task.table, task.file.size
-    chosen = None
-    if task.file.tuned:
-        chosen = {}
-        for column, names in rows.items():
-            of_column = table.rows_of(column, size)
-            wanted = {row: seeds for row in names if row in of_column}
-            chosen[column] = tuned_rows(table, column, task.file, wanted)
+    wanted = {
+        column: {row: seeds for row in names if row in table.column(column, size).rows}
+        for column, names in rows.items()
+    }
+    chosen = tuned_rows(table, task.file, wanted) if task.file.tuned else None
     return plan_columns(table, list(rows), size, seeds, task.device, chosen)
 
 
 def _verify(task: Reproduction, rows: list[str], columns: list[str], count: int) -> None:
     """Run ``count`` stored trials again; the exit code is 1 if there are none."""
     stored: dict[int, dict[str, list[str]]] = {}
-    for row, column, seed in task.file.read():
+    for row, column, seed in task.file.by_key():
         if row in rows and column in columns:
             stored.setdefault(seed, {}).setdefault(column, []).append(row)
     plans = [plan for seed in sorted(stored) for plan in _plans(task, stored[seed], (seed,))]
@@ -214,17 +211,17 @@ def _verify(task: Reproduction, rows: list[str], columns: list[str], count: int)
 
 
 def _list(experiments: Path, results: Path) -> None:
-    from fedul_flwr.experiments.result_file import ResultFile, age
-    from fedul_flwr.experiments.table_file import SIZES, read_table, table_names
+    from fedul_flwr.experiments.runs_file import RunsFile, age
+    from fedul_flwr.experiments.table import SIZES, read_table, table_names
 
     for name in table_names(experiments):
         table = read_table(experiments, name)
-        runs = sum(len(table.rows_of(column, "full")) for column in table.columns)
-        kind = "a benchmark" if table.settings.benchmark else f"{runs} runs a seed"
+        cells = sum(len(table.column(column).rows) for column in table.names)
+        kind = "a benchmark" if table.benchmark else f"{cells} runs a seed"
         stored = []
         for size, is_tuned in product(SIZES, (False, True)):
-            file = ResultFile(results, name, size, is_tuned)
-            if listed := file.read():
-                stored.append(f"{len(listed)} {file.kind}{age(listed)}")
+            file = RunsFile(results, name, size, is_tuned)
+            if count := len(runs := file.read()):
+                stored.append(f"{count} {file.kind}{age(runs)}")
         text = "; ".join(stored) or "none"
-        typer.echo(f"{name}: {table.settings.title} ({kind}; results: {text})")
+        typer.echo(f"{name}: {table.title} ({kind}; results: {text})")

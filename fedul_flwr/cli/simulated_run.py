@@ -144,9 +144,9 @@ def _search_settings(
     call goes on with a search that was stopped. ``overrides`` are what the user has set.
     """
     from fedul_flwr.engine.flower_logs import flower_logs
-    from fedul_flwr.experiments.search import plan_searches, require_optuna
-    from fedul_flwr.experiments.search_file import read_searches, run_searches
-    from fedul_flwr.experiments.search_space import FILE, read_search
+    from fedul_flwr.experiments.search import Searches, plan_searches, run_searches
+    from fedul_flwr.experiments.search_space import Search
+    from fedul_flwr.experiments.studies import chosen_settings, read_studies, require_optuna
     from fedul_flwr.experiments.trial_plan import make_plan
 
     require_optuna()
@@ -155,22 +155,20 @@ def _search_settings(
     folder = Path(f"{config.output}-search") if output else Path("runs") / f"search-{row}"
     shared = {key: overrides[key] for key in overrides if key not in ("output", "seed")}
     plan = make_plan({row: {}}, shared, (config.seed + 1,), num_clients, folder)
-    search = read_search([options.EXPERIMENTS / FILE], trials)
-    tasks = plan_searches([plan], [row], search, "validation", folder)
-    file, command = folder / "search.json", f"fedul-flwr run --tune {trials}"
+    file = folder / "search.jsonl"
+    what = Searches(Search(trials=trials), "validation", folder, file)
     with options.resumable(), flower_logs(logging.ERROR):
-        run_searches(tasks, file, row, 1, typer.echo, lambda _: command)
-    chosen = read_searches(file)[row, ""]["chosen"]
-    if chosen is None:
+        run_searches(plan_searches([plan], [row], what), 1, typer.echo)
+    settings = chosen_settings(read_studies(file)[row])
+    if settings is None:
         raise UserError(
             f"--tune {trials}: no trial was complete; {file} says why.",
             "search-failed",
             option="--tune",
         )
-    settings: dict[str, Scalar] = dict(chosen["settings"])
     values = ", ".join(f"{key} {value}" for key, value in settings.items())
     typer.echo(f"Chosen by the search: {values or 'the settings as they were'} ({file}).")
-    return settings
+    return dict(settings)
 
 
 def demo(

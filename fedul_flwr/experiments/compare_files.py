@@ -10,14 +10,12 @@ from fedul_flwr.experiments.compare_table import (
     MEASURES,
     Row,
     automatic,
-    csv_text,
     headings,
     make_rows,
-    markdown_table,
-    markdown_text,
     notes,
     texts,
 )
+from fedul_flwr.experiments.text_tables import csv_text, markdown_table, markdown_text
 from fedul_flwr.experiments.trial import (
     Log,
     Simulate,
@@ -37,12 +35,7 @@ _MEASURES = tuple(key for _, key, _ in MEASURES.values())
 
 
 def compare(plan: Plan, simulate: Simulate, log: Log) -> list[Row]:
-    """Run the trials that are not finished, and save the files of the comparison after each.
-
-    Returns
-    -------
-    Rows of the table.
-    """
+    """Run the trials that are not finished, and save the files of the comparison after each."""
     check_unchanged(plan.trials)
     for trial in plan.trials:  # a seed whose data cannot be split ends no other's run
         if read_trial(trial).status != "finished":

@@ -6,35 +6,24 @@ Demšar, Statistical comparisons of classifiers over multiple data sets, JMLR 7,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import rankdata, studentized_range
+import pandas as pd
+from scipy.stats import studentized_range
 
-from fedul_flwr.experiments.compare_table import LEVEL, print_table
-from fedul_flwr.experiments.paper_table import Results, of_cell
-from fedul_flwr.experiments.table_file import Table
-
-Errors = Mapping[str, Mapping[str, float]]
-"""Errors by row and column; a row need not have all columns."""
+from fedul_flwr.experiments.estimates import LEVEL
+from fedul_flwr.experiments.table import Table
+from fedul_flwr.experiments.text_tables import print_table
 
 
-def complete_columns(errors: Errors) -> list[str]:
-    """The columns that all rows have, in the order of the first row."""
-    rows = list(errors.values())
-    return [column for column in (rows[0] if rows else ()) if all(column in row for row in rows)]
-
-
-def mean_ranks(errors: Errors) -> dict[str, float]:
+def mean_ranks(errors: pd.DataFrame) -> pd.Series:
     """Mean rank of each row over the columns that all rows have; the lowest error has rank 1.
 
     Rows of equal error share the mean of their ranks. Without such a column there are no ranks.
     """
-    columns = complete_columns(errors)
-    if not columns:
-        return {}
-    table = np.array([[of_row[column] for column in columns] for of_row in errors.values()])
-    return dict(zip(errors, rankdata(table, axis=0).mean(axis=1).tolist(), strict=True))
+    complete = errors.dropna(axis="columns").round(9)  # equal means may differ in their last bits
+    return complete.rank().mean(axis="columns") if complete.size else pd.Series(dtype=float)
 
 
 def critical_difference(num_rows: int, num_columns: int, level: float = LEVEL) -> float:
@@ -61,28 +50,24 @@ def critical_difference(num_rows: int, num_columns: int, level: float = LEVEL) -
 
 
 def row_errors(
-    table: Table, rows: Sequence[str], columns: Sequence[str], results: Results
-) -> dict[str, dict[str, float]]:
-    """Mean test errors (percent) of the rows that have ranks, in columns where no seed is missing.
+    table: Table, runs: pd.DataFrame, rows: Sequence[str], columns: Sequence[str]
+) -> pd.DataFrame:
+    """Mean test errors (percent) of the rows that have ranks, NaN where a seed is missing.
 
     A seed is missing where another row has a result of it.
     """
-    ranked = [row for row in rows if row not in table.settings.unranked]
-    errors: dict[str, dict[str, float]] = {row: {} for row in ranked}
-    for column in columns:
-        num_seeds = len({seed for _, of, seed in results if of == column})
-        for row in ranked:
-            figures = [result["figures"] for result in of_cell(results, row, column)]
-            values = [each["test_error"] for each in figures if "test_error" in each]
-            if len(values) == num_seeds > 0:
-                errors[row][column] = sum(values) / num_seeds
-    return errors
+    seeds = runs.groupby("column")["seed"].nunique()
+    cells = runs.astype({"test_error": float}).groupby(["row", "column"])["test_error"]
+    means, counts = cells.mean().unstack(), cells.count().unstack()
+    means = means.where(counts == seeds.reindex(means.columns))
+    ranked = [row for row in rows if row not in table.unranked]
+    return means.reindex(index=ranked, columns=list(columns))
 
 
-def rank_lines(errors: Errors) -> tuple[list[tuple[str, str]], list[str]]:
+def rank_lines(errors: pd.DataFrame) -> tuple[list[tuple[str, str]], list[str]]:
     """Rows with their mean ranks, the best first, and notes with the critical difference."""
-    columns, ranks = complete_columns(errors), mean_ranks(errors)
-    if len(errors) < 2 or not ranks:
+    columns, ranks = errors.dropna(axis="columns").columns, mean_ranks(errors)
+    if len(errors) < 2 or ranks.empty:
         return [], ["No ranks: they need two rows, and a column with a test error of every row."]
     least = critical_difference(len(errors), len(columns))
     notes = [
@@ -90,10 +75,11 @@ def rank_lines(errors: Errors) -> tuple[list[tuple[str, str]], list[str]]:
         f"Mean ranks that differ by less than {least:.2f} are not told apart at the "
         f"{LEVEL * 100:.0f} % level (Nemenyi's test).",
     ]
-    return [(row, f"{ranks[row]:.2f}") for row in sorted(ranks, key=ranks.__getitem__)], notes
+    ordered = ranks.sort_values(kind="stable").items()
+    return [(str(row), f"{rank:.2f}") for row, rank in ordered], notes
 
 
-def print_ranks(name: str, errors: Errors) -> None:
+def print_ranks(name: str, errors: pd.DataFrame) -> None:
     """Print the mean ranks of a table and the critical difference."""
     lines, notes = rank_lines(errors)
     print_table(f"{name}: mean ranks", ["row", "mean rank"], lines, 1, notes)

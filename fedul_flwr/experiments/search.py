@@ -1,4 +1,4 @@
-"""Searches of rows: the trials of a row run one after the other in an Optuna study."""
+"""Searches of rows: the trials of a row run one after the other in its Optuna study."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import logging
 import math
 import multiprocessing
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -21,42 +22,41 @@ import numpy as np
 import psutil
 from filelock import FileLock, Timeout
 
-from fedul_flwr.config.base import Scalar, load_reference
+from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, keys_in_use, resolve
 from fedul_flwr.data.run_files.records import Line
 from fedul_flwr.data.run_files.store import ENVIRONMENT, SUMMARY, RunDirectory
-from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.engine.flower_logs import flower_logs
 from fedul_flwr.engine.shell import follow_parent
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.search_space import (
-    Candidate,
-    Criterion,
-    Name,
-    SearchSettings,
-    candidates,
-    is_diverged,
-    label,
-    make_criterion,
+from fedul_flwr.experiments.criterion import Criterion, Name, is_diverged, make_criterion
+from fedul_flwr.experiments.runs_file import provenance
+from fedul_flwr.experiments.search_space import Candidate, Search, candidates, label
+from fedul_flwr.experiments.studies import (
+    best_of,
+    journal,
+    read_studies,
+    same_search,
+    state_of,
+    study_name,
+    trials_table,
 )
-from fedul_flwr.experiments.trial import Log, Trial, digest, one_line, prepare_directory
+from fedul_flwr.experiments.trial import Log, Trial, one_line, prepare_directory
 from fedul_flwr.experiments.trial_plan import Overrides, Plan, slug
 
 if TYPE_CHECKING:
-    from optuna.trial import Trial as OptunaTrial
+    from optuna import Study
+    from optuna.trial import FrozenTrial
 
 TRIALS = Path("runs/tune")
 """Directory of the trials of tables, below the working directory."""
-IDENTITY, RECORD = "search.sha256", "trial.json"
 SEED_STEP = 1000
 """A trial's runs have the seeds s, s + 1000, …, so that the numbers after s stay fresh."""
 _WARM_UPS = ("warm-up-rounds", "ramp-up-rounds", "labels-only-rounds")
 """Last words of the settings that say in how many first rounds a method is not yet itself."""
 
 Lines = Sequence[Line]
-Record = Mapping[str, Any]
-"""How a trial ended: state, settings, measure, reports, seconds."""
 
 
 class DivergedError(Exception):
@@ -64,41 +64,58 @@ class DivergedError(Exception):
 
 
 @dataclass(frozen=True)
+class Searches:
+    """What is searched, the directory of the trials, and the file of the studies of ``size``."""
+
+    search: Search
+    criterion: Name
+    directory: Path
+    file: Path
+    size: str = ""
+
+
+@dataclass(frozen=True)
 class RowSearch:
-    """The definition of a row's search; it can be sent to another process.
+    """The search of a row; it can be sent to another process.
 
     Attributes
     ----------
-    row, column : the row; the column is empty in a comparison of runs.
-    settings : settings by which the stored search is recognized, see ``Trial.settings``.
+    trial : the row with the seed of the search.
     all_settings : all flat settings of the row on this computer.
-    num_clients : number of clients.
-    directory : directory of the trials.
-    search, criterion : the settings to try, and the measure to compare them by.
-    seed : seed of the drawn points and of the first run of every trial.
-    content : digests of the user's files and modules, see ``Trial.content``.
+    criterion : the measure to compare trials by.
     """
 
-    row: str
-    column: str
-    settings: Mapping[str, Scalar]
+    trial: Trial
     all_settings: Overrides
     num_clients: int
-    directory: Path
-    search: SearchSettings
     criterion: Criterion
-    seed: int
-    content: Mapping[str, str] = field(default_factory=dict)
+    what: Searches
+
+    @property
+    def search(self) -> Search:
+        """The settings to try."""
+        return self.what.search
+
+    @property
+    def directory(self) -> Path:
+        """Directory of its trials."""
+        row = Path(slug(self.trial.column), slug(self.trial.row))
+        return Path.cwd() / self.what.directory / row
+
+    @property
+    def name(self) -> str:
+        """Name of its study."""
+        return study_name(self.trial.row, self.trial.column, self.what.size)
 
     @property
     def title(self) -> str:
         """Column and row for messages."""
-        return f"{self.column}, {self.row}" if self.column else self.row
+        return ", ".join(filter(None, (self.trial.column, self.trial.row)))
 
     @property
     def seeds(self) -> list[int]:
         """Seeds of the runs of every trial."""
-        return [self.seed + SEED_STEP * k for k in range(self.search.seeds)]
+        return [self.trial.seed + SEED_STEP * k for k in range(self.search.seeds)]
 
     @property
     def warm_up(self) -> int:
@@ -109,21 +126,28 @@ class RowSearch:
         return min(max(numbers, default=0), int(self.all_settings["num-rounds"]) // 2)
 
     @property
-    def identity(self) -> str:
-        """Digest of everything that the result depends on."""
-        return digest(
-            {
-                "settings": dict(self.settings),
-                "search": self.search.model_dump(by_alias=True),
-                "criterion": self.criterion.name,
-                "selection": self.criterion.selection,
-                **({"content": dict(self.content)} if self.content else {}),
-            }
-        )
+    def definition(self) -> dict[str, Any]:
+        """All that a trial's result depends on, as JSON has it; more trials go on with a study."""
+        content = {
+            "settings": dict(self.trial.settings),
+            "search": {k: v for k, v in asdict(self.search).items() if k != "trials"},
+            "criterion": self.criterion.name,
+            "selection": self.criterion.selection,
+            "content": dict(self.trial.content),
+        }
+        return dict(json.loads(json.dumps(content)))
+
+    @property
+    def also(self) -> dict[str, str]:
+        """Settings with which a run chooses its round as the trials did."""
+        chooses = self.criterion.selection
+        is_validated = self.criterion.name == "validation" or chooses != self.criterion.name
+        as_the_row = self.all_settings["selection"] == chooses
+        return {} if is_validated or as_the_row else {"selection": chooses}
 
     def base(self) -> Overrides:
         """Settings of the trial that changes nothing."""
-        return {**self.all_settings, **self.criterion.settings(), "seed": self.seed}
+        return {**self.all_settings, **self.criterion.settings(), "seed": self.trial.seed}
 
     def config(self, flat: Overrides, output: Path | None = None) -> RunConfig:
         """Check the settings of a trial."""
@@ -134,23 +158,12 @@ class RowSearch:
     def candidates(self) -> Iterator[Candidate]:
         """The settings of its trials in their order; more than it needs, as some diverge."""
         return candidates(
-            self.search, self.seed, self.base(), lambda flat: self.config(flat).to_flat()
+            self.search, self.trial.seed, self.base(), lambda flat: self.config(flat).to_flat()
         )
 
 
-def plan_searches(
-    plans: Sequence[Plan],
-    rows: Sequence[str],
-    search: SearchSettings,
-    criterion: Name,
-    directory: Path,
-) -> list[RowSearch]:
-    """Plan the searches of ``rows``.
-
-    Parameters
-    ----------
-    plans : columns of a table, or a comparison of runs, with the search's seed alone.
-    """
+def plan_searches(plans: Sequence[Plan], rows: Sequence[str], what: Searches) -> list[RowSearch]:
+    """Plan the searches of ``rows`` in plans that have the search's seed alone."""
     tasks = []
     for plan in plans:
         trials = [trial for trial in plan.trials if trial.row in rows]
@@ -160,33 +173,17 @@ def plan_searches(
                 "covers: leave it out with --columns.",
                 "nothing-to-search",
             )
-        folder = directory / slug(plan.column)
-        tasks += [
-            _row_search(trial, plan, search, criterion, folder / slug(trial.row))
-            for trial in trials
-        ]
+        tasks += [_row_search(trial, plan.num_clients, what) for trial in trials]
     return tasks
 
 
-def _row_search(
-    trial: Trial, plan: Plan, search: SearchSettings, name: Name, folder: Path
-) -> RowSearch:
+def _row_search(trial: Trial, num_clients: int, what: Searches) -> RowSearch:
     try:
         flat = {key: v for key, v in trial.config.to_flat().items() if key != "output"}
         in_use = keys_in_use(flat)
-        settings = flat | {key: v for key, v in search.settings.items() if key in in_use}
-        task = RowSearch(
-            row=trial.row,
-            column=trial.column,
-            settings=trial.settings,
-            all_settings=settings,
-            num_clients=plan.num_clients,
-            directory=Path.cwd() / folder,
-            search=search,
-            criterion=make_criterion(name, trial.config, resolve(settings, Path.cwd())),
-            seed=trial.seed,
-            content=trial.content,
-        )
+        settings = flat | {key: v for key, v in what.search.settings.items() if key in in_use}
+        measure = make_criterion(what.criterion, trial.config, resolve(settings, Path.cwd()))
+        task = RowSearch(trial, settings, num_clients, measure, what)
         task.config(task.base())
     except UserError as error:
         where = f"Row {trial.row!r}" + (f", column {trial.column!r}" if trial.column else "")
@@ -194,234 +191,234 @@ def _row_search(
     return task
 
 
-def require_optuna() -> None:
-    """Refuse to search if Optuna is not installed."""
-    try:
-        import optuna  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "fedul-flwr tune needs Optuna: pip install 'fedul-flwr[tune]', or in a checkout "
-            "pip install -e '.[tune]' (make setup installs it).",
-            "package-missing",
-        ) from None
+def run_searches(tasks: Sequence[RowSearch], jobs: int, log: Log) -> int:
+    """Search ``jobs`` rows at a time, and print the trials of each; how many trials failed.
 
-
-def ended_searches(
-    tasks: Sequence[RowSearch], jobs: int, log: Log
-) -> Iterator[tuple[RowSearch, list[Record]]]:
-    """Search rows, and yield each with the records of its trials as soon as it ends.
-
-    The trials of one row run one after the other whatever ``jobs`` is, so that no clock decides
-    which of them stop early.
-
-    Parameters
-    ----------
-    jobs : number of rows that are searched at the same time, in processes of their own.
+    The trials of one row run one after the other, so that no clock decides which of them stop
+    early.
     """
+    failed = 0
+    for task, count in _ended(tasks, jobs, log):
+        failed += count
+        study = read_studies(task.what.file)[task.name]
+        log(f"{task.title}:\n{trials_table(study).to_string(index=False)}")
+        best = best_of(study)
+        if best is None or best.value is None:
+            log(f"{task.title}: no trial was complete, so no settings are chosen.")
+        else:
+            text = task.criterion.text(best.value)
+            log(f"{task.title}: trial {best.user_attrs['position'] + 1} is chosen, {text}.")
+    return failed
+
+
+def _ended(tasks: Sequence[RowSearch], jobs: int, log: Log) -> Iterator[tuple[RowSearch, int]]:
+    """Searches that have ended, with the number of their trials that failed."""
     if jobs == 1 or len(tasks) < 2:
         for task in tasks:
             yield task, run_search(task, log)
         return
     with _processes(min(jobs, len(tasks))) as pool:
-        waiting: dict[Future[list[Record]], RowSearch] = {
-            pool.submit(run_search, task, partial(print, flush=True)): task for task in tasks
-        }
+        waiting = {pool.submit(run_search, one, partial(print, flush=True)): one for one in tasks}
         for future in as_completed(waiting):
             try:
-                records = future.result()
+                yield waiting[future], future.result()
             except BrokenProcessPool:
                 raise UserError(
                     "A process of the search was killed, perhaps because memory ran out. The same "
                     "command resumes the search; fewer --jobs need less memory.",
                     "search-failed",
                 ) from None
-            yield waiting[future], records
 
 
-def run_search(task: RowSearch, log: Log) -> list[Record]:
-    """Run the trials that have not ended yet, and print how each ended.
+def run_search(task: RowSearch, log: Log) -> int:
+    """Run the trials that have not ended yet, and print how each ended; how many failed.
 
     A trial that failed in an earlier call runs again; an interrupted trial resumes after its last
     complete round. A trial that diverges does not count: another one takes its place, as long as
     the space has new points and no more than half of the trials have diverged.
-
-    Returns
-    -------
-    A record of each trial in the order of the candidates.
     """
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     folder = task.directory
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0)
     try:
         with flower_logs(logging.ERROR), lock:
-            prepare_directory(folder, IDENTITY, task.identity)
-            return _run_trials(task, log)
+            prepare_directory(folder, task.definition)
+            return _run_trials(open_study(task), task, log)
     except Timeout:
         raise UserError(
             f"Another search is running in {folder}: wait for its end.", "run-in-use"
         ) from None
 
 
-def best_of(records: Sequence[Record]) -> Record | None:
-    """The complete trial with the lowest value, the first of equal ones; None without any."""
-    complete = [record for record in records if record["state"] == "complete"]
-    return min(complete, key=lambda record: float(record["value"]), default=None)
-
-
-def _run_trials(task: RowSearch, log: Log) -> list[Record]:
-    """Run the trials in a study that lives as long as this call.
-
-    Ended trials are told to the study as they were, so that it prunes as if it had never stopped.
-    """
+def open_study(task: RowSearch) -> Study:
+    """The study of a row; one of another search makes way, but its seeds count as seen."""
+    storage = journal(task.what.file)
     import optuna
 
-    search, rounds = task.search, int(task.all_settings["num-rounds"])
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    rounds, search = int(task.all_settings["num-rounds"]), task.search
     pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
     if search.rungs:
         first = math.ceil((rounds - task.warm_up) / search.reduction_factor**search.rungs)
         pruner = optuna.pruners.SuccessiveHalvingPruner(
             min_resource=max(1, first), reduction_factor=search.reduction_factor
         )
-    study = optuna.create_study(pruner=pruner)  # no trial asks it for settings
-    records: list[Record] = []
+    options: dict[str, Any] = {"study_name": task.name, "storage": storage, "pruner": pruner}
+    study = optuna.create_study(**options, load_if_exists=True)
+    stored = study.user_attrs
+    if not same_search(stored.get("definition"), task.definition, task.trial.content):
+        optuna.delete_study(study_name=task.name, storage=storage)
+        study = optuna.create_study(**options)
+        for key, value in {
+            "row": task.trial.row,
+            "column": task.trial.column,
+            "seeds": sorted({*task.seeds, *stored.get("seeds", ())}),
+            "also": task.also,
+            "definition": task.definition,
+        }.items():
+            study.set_user_attr(key, value)
+    return study
+
+
+def _run_trials(study: Study, task: RowSearch, log: Log) -> int:
+    counted = failed = 0
+    ended = {
+        trial.user_attrs["position"]: trial
+        for trial in study.get_trials(deepcopy=False)
+        if state_of(trial) not in ("running", "failed")
+    }
     for position, candidate in enumerate(task.candidates()):
-        if sum(record["state"] != "diverged" for record in records) == search.trials:
+        if task.search.trials == counted or position == 2 * task.search.trials:
             break
-        if len(records) == 2 * search.trials:
-            break
-        run = _Run(task, candidate, position)
-        is_new = run.record is None
-        study.optimize(run, n_trials=1, catch=(Exception,))
-        assert run.record is not None, "a trial that ends has a record"
-        records.append(run.record)
-        if is_new:
-            log(f"{task.title}: trial {position + 1} of {search.trials}, {_text(run.record, task)}")
-    return records
+        if position not in ended:
+            trial = ended[position] = _Run(study, task, candidate, position).trial()
+            text = f"trial {position + 1} of {task.search.trials}, {_text(trial, task)}"
+            log(f"{task.title}: {text}")
+        state = state_of(ended[position])
+        counted += state != "diverged"
+        failed += state == "failed"
+    return failed
 
 
 class _Run:
-    """The objective of one trial: runs of one candidate with each seed of the search.
+    """One trial: runs of one candidate with each seed of the search."""
 
-    Attributes
-    ----------
-    record : how the trial ended; None if it has not, or has failed in an earlier call.
-    """
+    def __init__(self, study: Study, task: RowSearch, candidate: Candidate, position: int) -> None:
+        from optuna.distributions import CategoricalDistribution
+        from optuna.trial import Trial, TrialState, create_trial
 
-    def __init__(self, task: RowSearch, candidate: Candidate, position: int) -> None:
-        self.task, self.candidate, self.position = task, candidate, position
+        self.study, self.task, self.candidate = study, task, candidate
         self.directory = task.directory / f"trial-{position:02d}"
-        file = self.directory / RECORD
-        record = json.loads(file.read_text()) if file.exists() else {"state": "failed"}
-        self.record: Record | None = None if record["state"] == "failed" else record
 
-    def __call__(self, trial: OptunaTrial) -> float:
+        def running() -> list[FrozenTrial]:
+            trials = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+            return [one for one in trials if one.user_attrs["position"] == position]
+
+        if not running():  # else it was interrupted
+            new = create_trial(
+                state=TrialState.RUNNING,
+                params=dict(candidate.options),
+                distributions={
+                    name: CategoricalDistribution(task.search.labels(name))
+                    for name in candidate.options
+                },
+                user_attrs={
+                    "position": position,
+                    "settings": dict(candidate.changes),
+                    "dropped": dict(candidate.dropped),
+                },
+            )
+            study.add_trial(new)
+        (stored,) = running()
+        self.number, self.reported = stored.number, {*stored.intermediate_values}
+        self.optuna = Trial(study, stored._trial_id)
+
+    def trial(self) -> FrozenTrial:
+        """Run the trial, and tell the study how it ended."""
         import optuna
-
-        if self.record is None:
-            self.record = self._run(trial)
-        else:
-            for step, value in self.record["reports"].items():
-                self._report(trial, int(step), value)
-        record = self.record
-        if record["state"] == "failed":
-            raise RuntimeError(record["reason"])
-        if record["state"] != "complete":
-            raise optuna.TrialPruned
-        return float(record["value"])
-
-    def _report(self, trial: OptunaTrial, step: int, value: float) -> bool:
-        """Report the measure of a round after the warm-up; whether the trial is among the worse."""
-        if step <= self.task.warm_up:
-            return False
-        trial.report(value, step - self.task.warm_up)
-        return trial.should_prune()
-
-    def _run(self, trial: OptunaTrial) -> Record:
-        """Run the trial and record how it ended."""
-        import optuna
+        from optuna.trial import TrialState
 
         task, criterion = self.task, self.task.criterion
-        reported: list[int] = []
-        reports: dict[int, float] = {}
         lines_of_runs: list[list[Line]] = []
-        state, reason = "complete", ""
-
-        def report(lines: Lines) -> None:
-            """Of the first run; the others belong to trials that no rung has ended."""
-            for count in range(len(reported) + 1, len(lines) + 1):  # several after an interruption
-                line, best = lines[count - 1], criterion.chosen(lines[:count])
-                reported.append(line["round"])
-                if best is None or not criterion.measures(line):
-                    continue
-                reports[line["round"]] = best[1]
-                is_worse = self._report(trial, line["round"], best[1])
-                if is_worse and line["round"] < config.num_rounds:
-                    raise optuna.TrialPruned
-
+        state, about = TrialState.COMPLETE, dict[str, Any]()
         try:
             for seed in task.seeds:
                 changed = {**task.base(), **self.candidate.changes, "seed": seed}
                 config = task.config(changed, self.directory / f"seed-{seed}")
                 lines_of_runs.append([])
-                watch = report if seed == task.seed else None
+                # The first run alone is judged; the others are of trials that no rung has ended.
+                watch = self._judge(config.num_rounds) if seed == task.trial.seed else None
                 run_trial(config, task.num_clients, lines_of_runs[-1], watch)
         except optuna.TrialPruned:
-            state = "pruned"
+            state = TrialState.PRUNED
         except DivergedError:
-            state = "diverged"
+            state, about = TrialState.PRUNED, {"diverged": True}
         except Exception as error:  # the other trials can still run
-            state, reason = "failed", one_line(error)
-        run, environment = RunDirectory(self.directory / f"seed-{task.seed}"), {}
-        if (run.path / ENVIRONMENT).exists():  # else it did not begin
-            environment = dict(run.read_json(ENVIRONMENT))
+            state, about = TrialState.FAIL, {"reason": one_line(error)}
         values = [criterion.chosen(lines) for lines in lines_of_runs]
         measured = [one for one in values if one is not None]
-        if state == "complete" and len(measured) < len(task.seeds):
-            state, reason = "failed", f"no round has a {criterion.name} figure"
-        record = {
-            "trial": self.position,
-            "state": state,
-            "options": dict(self.candidate.options),
-            "settings": dict(self.candidate.changes),
-            "dropped": dict(self.candidate.dropped),
-            "value": fmean(value for _, value in measured) if measured else None,
+        if state == TrialState.COMPLETE and len(measured) < len(task.seeds):
+            reason = f"no round has a {criterion.name} figure"
+            state, about = TrialState.FAIL, {"reason": reason}
+        about |= {
             "values": [value for _, value in measured],
             "round": measured[0][0] if measured else None,
             "rounds": sum(map(len, lines_of_runs)),
-            "reports": {str(step): value for step, value in reports.items()},
             "seconds": sum(float(x.get("seconds") or 0) for run in lines_of_runs for x in run),
-            "reason": reason,
-            "environment": environment,
         }
-        if state == "failed":
+        self._note_origin()
+        self._clean(state == TrialState.FAIL)
+        for key, value in about.items():
+            self.optuna.set_user_attr(key, value)
+        value = fmean(about["values"]) if state == TrialState.COMPLETE else None
+        return self.study.tell(self.number, value, state)
+
+    def _judge(self, last: int) -> Callable[[Lines], None]:
+        """After each round, report the measure and end a trial that is among the worse."""
+        import optuna
+
+        task, criterion = self.task, self.task.criterion
+        seen = 0
+
+        def judge(lines: Lines) -> None:
+            nonlocal seen
+            for count in range(seen + 1, len(lines) + 1):  # several after an interruption
+                line, best = lines[count - 1], criterion.chosen(lines[:count])
+                seen, step = count, line["round"] - task.warm_up
+                if best is None or not criterion.measures(line) or step <= 0:
+                    continue
+                if step in self.reported:
+                    continue
+                self.optuna.report(best[1], step)
+                if self.optuna.should_prune() and line["round"] < last:
+                    raise optuna.TrialPruned
+
+        return judge
+
+    def _note_origin(self) -> None:
+        """Note in the study the commit, hardware and versions of its first trial."""
+        run = RunDirectory(self.directory / f"seed-{self.task.trial.seed}")
+        if "origin" not in self.study.user_attrs and (run.path / ENVIRONMENT).exists():
+            origin = provenance(run.read_json(ENVIRONMENT), datetime.now(UTC))
+            self.study.set_user_attr("origin", origin)
+
+    def _clean(self, has_failed: bool) -> None:
+        """Remove what an ended run no longer needs."""
+        if has_failed:
             shutil.rmtree(self.directory, ignore_errors=True)
-        for folder in self.directory.glob("seed-*"):  # what an ended run no longer needs
+        for folder in self.directory.glob("seed-*"):
             for path in [*folder.glob("*.safetensors"), *folder.glob("split.npz")]:
                 path.unlink()
             RunDirectory(folder).remove_clients()
             shutil.rmtree(folder / "plots", ignore_errors=True)
-        self.directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.directory / RECORD, json.dumps(record) + "\n")
-        return record
 
 
 def run_trial(
     config: RunConfig, num_clients: int, lines: list[Line], watch: Callable[[Lines], None] | None
 ) -> None:
-    """Run ``config``, or resume the run in ``config.output``.
+    """Run ``config``, or resume the run in ``config.output``; ``lines`` gets those of all rounds.
 
-    Parameters
-    ----------
-    lines : lines of all rounds are appended to it.
-    watch : called with ``lines`` after every round; an exception that it raises ends the trial.
-
-    Raises
-    ------
-    DivergedError
-        If a loss or a weight is not finite.
+    ``watch`` sees them after every round; an exception of it, or DivergedError, ends the trial.
     """
     from fedul_flwr.engine.in_process import run_in_process
 
@@ -463,20 +460,21 @@ def _has_diverged(directory: RunDirectory) -> bool:
     return is_diverged(line) or not all(np.isfinite(array).all() for array in numbers)
 
 
-def _text(record: Record, task: RowSearch) -> str:
+def _text(trial: FrozenTrial, task: RowSearch) -> str:
     """The settings of a trial and how it ended, in one line."""
-    tried = label(record["settings"]) if record["settings"] else "the experiment's settings"
-    took = f"{record['rounds']} rounds, {record['seconds']:.0f} s"
-    value = "–" if record["value"] is None else task.criterion.text(record["value"])
+    about = trial.user_attrs
+    tried = label(about["settings"]) if about["settings"] else "the experiment's settings"
+    took = f"{about['rounds']} rounds, {about['seconds']:.0f} s"
+    value = "–" if trial.value is None else task.criterion.text(trial.value)
     ended = {
-        "complete": f"{value} in round {record['round']}",
+        "complete": f"{value} in round {about['round']}",
         "pruned": f"stopped at {value}",
         "diverged": "diverged",
-        "failed": f"failed: {record['reason']}",
+        "failed": f"failed: {about.get('reason')}",
     }
     if len(task.seeds) > 1:
         ended["complete"] = f"{value}, mean of {len(task.seeds)} seeds"
-    return f"{tried}: {ended[record['state']]} ({took})"
+    return f"{tried}: {ended[state_of(trial)]} ({took})"
 
 
 @contextlib.contextmanager

@@ -8,31 +8,22 @@ from pathlib import Path
 
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.run_config import default_flat
-from fedul_flwr.config.shared import PRETRAINED
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.table_file import START_FROM, Size, Table, read_table
-from fedul_flwr.experiments.trial import Trial
+from fedul_flwr.experiments.table import START_FROM, Size, Table
+from fedul_flwr.experiments.trial import START_PREFIX, Trial
 from fedul_flwr.experiments.trial_plan import Overrides, Plan, apply, in_effect, make_plan, slug
 
 RUNS = Path("runs/reproduce")
 """Directory of the runs, below the working directory."""
 START = "start"
 """Name of a run whose model other runs start from."""
-START_PREFIX = "start-from:"
-"""Prefix of the settings of that run among the settings of a trial."""
 
 _PATHS = ("dataset", "server.dataset", "client-data", "labels.split", START_FROM)
 
 
 @dataclass(frozen=True)
 class Device:
-    """The device that runs use, and local copies of data sets. No result depends on it.
-
-    Attributes
-    ----------
-    name : ``auto``, ``cpu`` or ``cuda``.
-    datasets : path of a local copy by the name of the data set.
-    """
+    """The device that runs use, and local copies of data sets by name. No result depends on it."""
 
     name: str = "auto"
     datasets: Mapping[str, Path] = field(default_factory=dict)
@@ -52,32 +43,27 @@ def plan_column(
     device: Device,
     tuned: Mapping[str, Overrides] | None = None,
 ) -> Plan:
-    """Plan all rows of a column; their settings are checked.
-
-    Parameters
-    ----------
-    tuned : settings that a search chose, by row. The plan then has these rows alone, with the
-        chosen settings on top of their own.
-    """
-    rows = table.rows_of(column, size)
-    shared = table.settings_of(column, size)
+    """Plan all rows of a column, or ``tuned`` ones with what a search chose on top."""
+    one = table.column(column, size)
+    rows, shared = one.rows, one.settings
     output = RUNS / table.name / size / slug(column)
     if tuned is not None:
         rows = {row: {**rows[row], **chosen} for row, chosen in tuned.items()}
         output = RUNS / table.name / f"{size}-tuned" / slug(column)
         shared = in_effect(rows, shared)
     try:
-        plan = _plan(rows, shared, seeds, table.num_clients(column, size), output, device, column)
+        plan = make_plan(rows, device.overrides(shared), seeds, one.clients, output, column)
     except UserError as error:
         raise UserError(
             f"{table.file}, column {column!r}, {size}: {error}", error.code, **error.values
         ) from None
-    source = str(shared.get(START_FROM, ""))
-    if not is_run(source):
+    plan = _with_names(plan, shared, device)
+    if one.start is None:
         return plan
-    settings = start_settings(source, table.experiments)
-    output = RUNS / START / Path(source).relative_to("runs")
-    start = _plan({START: {}}, settings, seeds, plan.num_clients, output, device)
+    first_settings, rows = apply(one.start, {}), {START: {}}
+    output = RUNS / START / Path(str(shared[START_FROM])).relative_to("runs")
+    start = make_plan(rows, device.overrides(first_settings), seeds, one.clients, output)
+    start = _with_names(start, first_settings, device)
     first = {trial.seed: trial for trial in start.trials}
     return replace(
         plan, start=start, trials=tuple(_starting(one, first[one.seed]) for one in plan.trials)
@@ -92,12 +78,7 @@ def plan_columns(
     device: Device,
     tuned: Mapping[str, Mapping[str, Overrides]] | None = None,
 ) -> list[Plan]:
-    """Plan several columns.
-
-    Parameters
-    ----------
-    tuned : settings that a search chose, by column and row; columns without a row are left out.
-    """
+    """Plan several columns, of ``tuned`` ones those that have a row."""
     plans = [
         plan_column(table, column, size, seeds, device, None if tuned is None else tuned[column])
         for column in columns
@@ -114,18 +95,9 @@ def plan_columns(
     return plans
 
 
-def _plan(
-    rows: Mapping[str, Overrides],
-    shared: Overrides,
-    seeds: Sequence[int],
-    clients: int,
-    output: Path,
-    device: Device,
-    column: str = "",
-) -> Plan:
-    """Plan runs on this device; the settings of the trials keep the experiment's names of paths."""
-    plan = make_plan(rows, device.overrides(shared), seeds, clients, output, column)
-    names = {row: {**default_flat(), **shared, **of_row} for row, of_row in rows.items()}
+def _with_names(plan: Plan, shared: Overrides, device: Device) -> Plan:
+    """A plan on this device with the experiment's names of data and paths in trials' settings."""
+    names = {row: {**default_flat(), **shared, **settings} for row, settings in plan.rows.items()}
     trials = [
         replace(
             trial,
@@ -142,33 +114,6 @@ def _plan(
         for trial in plan.trials
     ]
     return replace(plan, trials=tuple(trials))
-
-
-def is_run(source: str) -> bool:
-    """Whether a value of ``start-from`` names the model of another run."""
-    return source not in ("", PRETRAINED)
-
-
-def start_table(source: str) -> tuple[str, Size]:
-    """Name of the table and size in ``runs/TABLE/NAME`` or ``runs/TABLE/quick/NAME``."""
-    folder = Path(source).relative_to("runs").parent
-    if folder.name == "quick":
-        return folder.parent.as_posix(), "quick"
-    return folder.as_posix(), "full"
-
-
-def start_settings(source: str, experiments: Path) -> dict[str, Scalar]:
-    """Settings of the run that ``source``, a value of ``start-from``, names.
-
-    They are those of the table's column that starts from it, with the table's ``start`` on top.
-    """
-    name, size = start_table(source)
-    table = read_table(experiments, name)
-    for column in table.columns:
-        shared = table.settings_of(column, size)
-        if shared.pop(START_FROM, "") == source and table.settings.start:
-            return apply(shared, table.start_of(size))
-    raise UserError(f"{table.file} has no start for {source!r}.", "table-file-wrong")
 
 
 def local_settings(trial: Trial) -> dict[str, Scalar]:

@@ -2,97 +2,71 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.records import read_run
 from fedul_flwr.data.run_files.run_lock import require_unlocked
 from fedul_flwr.data.run_files.store import CONFIG, RunDirectory
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.result_file import ResultFile, differences, edited
-from fedul_flwr.experiments.table_file import Table
+from fedul_flwr.experiments.metrics import metrics_of
+from fedul_flwr.experiments.runs_file import RunsFile, is_current
+from fedul_flwr.experiments.table import Table
 from fedul_flwr.experiments.table_plan import Device, local_settings
 from fedul_flwr.experiments.trial import (
     Log,
     Save,
     Trial,
     TrialResult,
-    identity,
-    metrics_of,
+    changed_settings,
     prepare_directory,
     read_trial,
     run_trials,
 )
 from fedul_flwr.experiments.trial_plan import Plan
-from fedul_flwr.run.user_content import changed_content
-
-SETTINGS = "settings.sha256"
-"""File of a run's directory with the digest of the trial's settings."""
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """Runs of a table at one size.
-
-    Attributes
-    ----------
-    file : file of the results.
-    run : runs a configuration with a number of clients under a title, and raises an error if the
-        run fails.
-    say : prints a line.
-    """
+    """Runs of a table at one size: ``run`` makes one of a configuration, clients and a title."""
 
     table: Table
-    file: ResultFile
+    file: RunsFile
     device: Device
     run: Callable[[RunConfig, int, str], None]
     say: Log
 
     def missing(self, plan: Plan, rows: Sequence[str]) -> list[Trial]:
         """Trials of ``rows`` without a stored result of the same settings."""
-        stored = self.file.read()
+        stored = self.file.by_key()
         return [
             trial
             for trial in plan.trials
             if trial.row in rows
-            and (
-                (result := stored.get(trial.key)) is None
-                or edited(result)
-                or differences(result["settings"], trial.settings)
-                or any(changed_content(result.get("content", {}), trial.content))
+            and not (
+                (run := stored.get(trial.key)) and is_current(run, trial.settings, trial.content)
             )
         ]
 
     def run_missing(self, plans: Sequence[Plan], rows: Sequence[str]) -> int:
-        """Run the trials of ``rows`` without a valid result.
+        """Run the trials of ``rows`` without a valid result; how many failed, or their start did.
 
         The directory of an earlier run of the same settings is used: a finished run is stored, an
         interrupted one resumes. A directory of other settings is emptied.
-
-        Returns
-        -------
-        Number of trials that failed, or that start from a run that failed.
         """
         return sum(self._run_column(plan, self.missing(plan, rows)) for plan in plans)
 
     def verify(self, plans: Sequence[Plan], rows: Sequence[str], count: int) -> float:
-        """Run some trials that have a result once more, and print how far the figures are apart.
+        """Run ``count`` trials that have a result once more, and print how far both are apart.
 
-        Parameters
-        ----------
-        plans : columns with the seeds of stored results.
-        rows : only trials of these rows.
-        count : number of trials; they are drawn by a fixed seed.
-
-        Returns
-        -------
-        Largest difference of two test errors, in percentage points.
+        Returns the largest difference of two test errors, in percentage points.
         """
-        stored = self.file.read()
+        stored = self.file.by_key()
         listed = [
             (plan, trial)
             for plan in plans
@@ -102,7 +76,8 @@ class Reproduction:
         valid = [
             (plan, trial)
             for plan, trial in listed
-            if plan.start is None and not differences(stored[trial.key]["settings"], trial.settings)
+            if plan.start is None
+            and not any(changed_settings(stored[trial.key]["settings"], trial.settings))
         ]
         if len(valid) < len(listed):
             text = "have other settings than the table now, or start from another run"
@@ -120,10 +95,10 @@ class Reproduction:
                 title = f"{trial.column}, {trial.title}"
                 self.run(config, plan.num_clients, title)
                 figures = metrics_of(read_run(directory))
-            result = stored[trial.key]
-            before, now = result["figures"].get("test_error"), figures.get("test_error")
-            commit = str(result.get("commit") or "of unknown commit")[:10]
-            if before is None or now is None:
+            run = stored[trial.key]
+            before, now = run["test_error"], figures.get("test_error")
+            commit = str(run["commit"] or "of unknown commit")[:10]
+            if now is None or math.isnan(before):
                 self.say(f"{title}: no test error to compare.")
                 continue
             largest = max(largest, abs(now - before))
@@ -160,10 +135,10 @@ class Reproduction:
     def _prepare(self, trial: Trial) -> None:
         """Empty the directory if it has other settings; let a run that resumes use this device."""
         require_unlocked(trial.directory)
-        if prepare_directory(trial.directory, SETTINGS, identity(trial)):
+        if prepare_directory(trial.directory, trial.definition):
             text = "an earlier run had other settings or files; it starts again."
             self.say(f"{trial.title}: {text}")
-        if (trial.directory / LAST_MODEL).exists() and read_trial(trial).status != "finished":
+        if trial.has_model and read_trial(trial).status != "finished":
             directory = RunDirectory(trial.directory)
             saved = directory.read_json(CONFIG)
             saved["settings"] |= local_settings(trial)

@@ -21,6 +21,7 @@ from fedul_flwr.config.run_config import (
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.split import split_settings
 from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.python_files import attribute
 from fedul_flwr.experiments.trial import CLIENTS, Trial
 from fedul_flwr.run.user_content import user_content
 
@@ -40,17 +41,13 @@ class Plan:
 
     Attributes
     ----------
-    rows : own settings of every run by its name.
-    shared : settings of all runs as they were given.
-    seeds : every run is trained with each of them.
-    num_clients : number of clients.
+    rows, shared : own settings of every run by its name, and settings of all runs.
     output : directory of the tables; the trials' directories lie below it.
     trials : in the order in which they run: all runs with the first seed first.
     split_warnings : a sentence for each setting by which the data splits of the runs differ.
     column : the column of a paper's table that they are; empty in a comparison of runs.
     start : runs whose models these runs start from, one for each seed.
-    measures : names in :data:`~fedul_flwr.experiments.compare_table.MEASURES` of the measures that
-        the table of a comparison shows beside the test error.
+    measures : names in :data:`~fedul_flwr.experiments.compare_table.MEASURES` to show.
     """
 
     rows: Mapping[str, Overrides]
@@ -66,7 +63,9 @@ class Plan:
 
 
 def read_runs(path: Path) -> dict[str, dict[str, Scalar]]:
-    """Read named runs from a TOML file: every top-level table holds the settings of one run."""
+    """Read named runs from a TOML file, a table for each, or the ``ROWS`` of a Python file."""
+    if path.suffix == ".py":
+        return attribute(path, "ROWS", dict)
     content = read_toml(path)
     for key, value in content.items():
         if not isinstance(value, dict):
@@ -116,11 +115,8 @@ def make_plan(
 ) -> Plan:
     """Check all settings of all trials before one starts.
 
-    Parameters
-    ----------
-    rows : own settings of each run; they win over shared ones.
-    shared : settings of all runs; a key of a table applies to the runs that use the table.
-    output : relative paths here and in settings start from the working directory.
+    Own settings of ``rows`` win over ``shared`` ones, which apply to the runs that use them.
+    Relative paths start from the working directory.
     """
     for name in rows:
         if not slug(name) or not name.isprintable():
@@ -153,13 +149,13 @@ def refuse_one_folder(noun: str, names: Iterable[str]) -> None:
     """Refuse names, of ``"Runs"`` or ``"Columns"``, whose directories would be one."""
     by_slug: dict[str, str] = {}
     for name in names:
-        other = by_slug.setdefault(slug(name), name)
-        if other != name:
+        if slug(name) in by_slug:
             raise UserError(
-                f"{noun} {other!r} and {name!r} would share the directory {slug(name)!r}: "
-                "rename one of them.",
+                f"{noun} {by_slug[slug(name)]!r} and {name!r} would share the directory "
+                f"{slug(name)!r}: rename one of them.",
                 "name-twice",
             )
+        by_slug[slug(name)] = name
 
 
 def apply(shared: Overrides, settings: Overrides) -> dict[str, Scalar]:

@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from fedul_flwr.experiments.compare_table import Row, stack_curves
-from fedul_flwr.experiments.paper_table import mean_curves
-from fedul_flwr.experiments.result_file import Result
-from fedul_flwr.experiments.table_file import Size, Table
-from fedul_flwr.experiments.trial import Key
+from fedul_flwr.experiments.compare_table import Row
+from fedul_flwr.experiments.estimates import stack_curves
+from fedul_flwr.experiments.paper_table import Kind, mean_curves
+from fedul_flwr.experiments.table import Table
 from fedul_flwr.experiments.trial_plan import Overrides
 from fedul_flwr.results.figure_style import (
     COLORS,
@@ -42,10 +42,6 @@ def compare_figure(rows: Sequence[Row]) -> Figure:
 
     On the left are the mean and a band of one standard deviation. Without a run that trains, only
     the right plot is drawn.
-
-    Parameters
-    ----------
-    rows : runs in the order of the table; a run without a finished trial keeps its color.
     """
     height = max(3.8, 0.34 * len(rows) + 1.4)
     if any(row.trains for row in rows):
@@ -151,17 +147,10 @@ def _draw_ends(axes: Axes, rows: Sequence[Row]) -> None:
     axes.grid(visible=False, axis="y")
 
 
-def column_figure(
-    table: Table, column: str, size: Size, results: Mapping[Key, Result], *, tuned: bool = False
-) -> Figure:
-    """Plot the mean test error over the rounds of every row of a column that has a result.
-
-    Parameters
-    ----------
-    results : of the table at ``size``; at least one of ``column`` with a test error.
-    tuned : whether the rows have the settings that a search chose for them.
-    """
-    curves = mean_curves(table, column, results)
+def column_figure(table: Table, column: str, kind: Kind, runs: pd.DataFrame) -> Figure:
+    """Plot the mean test error over the rounds of every row of a column that has a run."""
+    size, tuned = kind
+    curves = mean_curves(table, column, runs)
     colors = dict(zip(curves, [*COLORS] * len(curves), strict=False))
     figure = new_figure(8.4, 4.4)
     axes = style(figure.add_subplot())
@@ -172,17 +161,16 @@ def column_figure(
     scale_errors(axes, "y", [error for _, errors in curves.values() for error in errors])
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.margins(x=0.02)
-    labels = {
-        row: _in_words(row, settings) for row, settings in table.rows_of(column, size).items()
-    }
+    one = table.column(column, size)
+    labels = {row: _in_words(row, settings) for row, settings in one.rows.items()}
     ends = {row: errors[-1] for row, (_, errors) in curves.items()}
     _label_ends(figure, axes, ends, colors, labels)
-    set_title(figure, table.settings.title, column)
-    seeds = {seed for _, name, seed in results if name == column}
-    means = ", mean over a row's seeds" if len(seeds) > 1 else ""
+    set_title(figure, table.title, column)
+    seeds = runs.loc[runs["column"] == column, "seed"].nunique()
+    means = ", mean over a row's seeds" if seeds > 1 else ""
     quick = "quick size, " if size == "quick" else ""
     searched = ", every row with settings that one search chose for it" if tuned else ""
-    subtitle = f"{quick}{table.num_clients(column, size)} clients{means}{searched}"
+    subtitle = f"{quick}{one.clients} clients{means}{searched}"
     axes.set_title(subtitle, loc="left", fontsize=9, color=GRAY)
     return figure
 

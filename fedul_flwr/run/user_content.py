@@ -21,8 +21,6 @@ from fedul_flwr.config.run_config import LOCATION_SETTINGS, RunConfig
 from fedul_flwr.config.trusted_modules import BUILT_IN, named_modules
 from fedul_flwr.data.cache import cache_key
 
-FILE = "user-files.json"
-"""File of a trial's directory with the digests."""
 START = "start-from"
 _MODELS = "*.safetensors"
 """Files of a run that a run can start from."""

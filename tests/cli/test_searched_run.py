@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
-from fedul_flwr.experiments.search_file import read_searches
+from fedul_flwr.experiments.studies import chosen_settings, read_studies
 
 GIVEN = ["run", "--engine", "in-process", "--num-supernodes", "2"]
 GIVEN += ["-c", "dataset=wine num-rounds=2"]
@@ -18,10 +18,11 @@ def test_a_run_has_the_best_settings(tmp_path: Path, monkeypatch: pytest.MonkeyP
     options = ["-c", "method=supervised seed=4 learning-rate=1e-7", "--output", "best"]
     done = CliRunner().invoke(app, [*GIVEN, *options, "--tune", "3"])
     assert done.exit_code == 0, done.output
-    search = read_searches(tmp_path / "best-search" / "search.json")["supervised", ""]
-    assert len(search["trials"]) == 3
-    assert search["seeds"] == [5, 1005]
-    chosen = search["chosen"]["settings"]
+    study = read_studies(tmp_path / "best-search" / "search.jsonl")["supervised"]
+    assert len(study.trials) == 3
+    assert study.user_attrs["seeds"] == [5, 1005]
+    chosen = chosen_settings(study)
+    assert chosen is not None
     # The first trial is the run as it was, which learns nothing with such steps.
     assert "learning-rate" in chosen
     kept = json.loads((tmp_path / "best" / "config.json").read_text())["settings"]

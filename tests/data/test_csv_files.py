@@ -19,7 +19,7 @@ from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.table_files import read_table
 from fedul_flwr.data.tables import TableOptions, encode
 from fedul_flwr.data.types import Propagated
-from fedul_flwr.experiments.compare_table import csv_text
+from fedul_flwr.experiments.text_tables import csv_text
 from tests.support.points import load_points
 from tests.support.refusals import refuses
 

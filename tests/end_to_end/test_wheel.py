@@ -39,7 +39,7 @@ LEFT = [
     *("runs/digits/model.safetensors", "runs/digits/plots/error.png", "runs/digits/model.onnx"),
     *("runs/rows/summary.json", "runs/rows/report.html", "runs/labels/labels.json"),
     *("images-predictions.csv", "runs/two/comparison.md", "docs/tables.md"),
-    *(f"results/recipes/tables.quick{kind}.json" for kind in ("", ".search", ".tuned")),
+    *("results/recipes/tables.jsonl", "results/recipes/tables.search.jsonl"),
     "consortium/server/start-superlink.sh",
 ]
 DRIVER = """

@@ -9,7 +9,7 @@ import pytest
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.experiments import compare_files
-from tests.support.digits_table import FILE, METHODS, SEARCH, TABLE
+from tests.support.digits_table import FILE, METHODS, TABLE
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
@@ -43,16 +43,9 @@ def digits_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     FILE.parent.mkdir(parents=True)
     FILE.write_text(TABLE)
-    (FILE.parent / "methods.toml").write_text(METHODS)
+    (FILE.parent / "methods.py").write_text(METHODS)
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "tables.md").write_text(
         "before\n<!-- tables: begin -->\nold\n<!-- tables: end -->\nafter\n"
     )
     return tmp_path
-
-
-@pytest.fixture
-def digits_search(digits_table: Path) -> Path:
-    """The same with a search of three trials for each of the table's two methods."""
-    (digits_table / "experiments" / "search.toml").write_text(SEARCH)
-    return digits_table

@@ -7,7 +7,7 @@ import pytest
 
 from fedul_flwr.config.overrides import flatten, parse_overrides
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.experiments.table_file import Size, read_table
+from fedul_flwr.experiments.table import Size, read_table
 from fedul_flwr.experiments.table_plan import Device, plan_columns
 from fedul_flwr.experiments.trial_plan import Overrides
 from tests.support.digits_table import START, invoke, start_from_another
@@ -41,7 +41,7 @@ def test_given_a_row_then_its_file_has_its_settings_in_the_column(digits_table: 
 
 
 def test_given_a_column_that_starts_from_a_run_then_both_are_printed(digits_table: Path) -> None:
-    start_from_another("learning-rate = 0.25")
+    start_from_another(learning_rate=0.25)
     comments, settings = printed("mini/table-1", "--print", "M=10", "--rows", "FedUL")
     assert settings["start-from"] == START
     command = "fedul-flwr reproduce mini/table-1 --print M=10 --rows start"

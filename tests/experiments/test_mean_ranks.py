@@ -3,12 +3,13 @@
 import math
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from fedul_flwr.experiments.mean_ranks import critical_difference, mean_ranks, row_errors
-from fedul_flwr.experiments.table_file import read_table, tables_of
+from fedul_flwr.experiments.runs_file import no_runs
+from fedul_flwr.experiments.table import read_table, tables_of
 from tests.support.digits_table import FILE, TABLE, change_table, invoke, output_of
-from tests.support.refusals import refuses
 
 EXPERIMENTS = Path("experiments")
 ROWS = ["FedUL", "all labels"]
@@ -19,17 +20,21 @@ def test_given_errors_with_ties_then_mean_ranks_are_those_of_a_calculation_by_ha
     errors = {
         "a": {"one": 1.0, "two": 5.0, "three": 2.0},
         "b": {"one": 3.0, "two": 5.0, "three": 1.0},
-        "c": {"one": 2.0, "two": 5.0, "three": 2.0},
+        "c": {"one": 2.0, "two": 5.0, "three": math.nextafter(2.0, 3)},  # equal but for rounding
     }
     # one: 1, 3, 2; two: all share (1 + 2 + 3)/3; three: b first, the others (2 + 3)/2.
-    assert mean_ranks(errors) == pytest.approx({"a": 5.5 / 3, "b": 2.0, "c": 6.5 / 3})
+    assert ranks(errors) == pytest.approx({"a": 5.5 / 3, "b": 2.0, "c": 6.5 / 3})
+
+
+def ranks(errors: dict[str, dict[str, float]]) -> dict[str, float]:
+    return dict(mean_ranks(pd.DataFrame.from_dict(errors, orient="index")))
 
 
 def test_given_a_missing_cell_then_its_column_does_not_count() -> None:
     errors = {"a": {"one": 1.0, "two": 9.0}, "b": {"one": 2.0}, "c": {"two": 1.0, "one": 3.0}}
-    assert mean_ranks(errors) == {"a": 1.0, "b": 2.0, "c": 3.0}
-    assert mean_ranks({**errors, "d": {"two": 0.0}}) == {}
-    assert mean_ranks({}) == {}
+    assert ranks(errors) == {"a": 1.0, "b": 2.0, "c": 3.0}
+    assert ranks({**errors, "d": {"two": 0.0}}) == {}
+    assert ranks({}) == {}
 
 
 # Table 5 (a) of Demšar 2006.
@@ -47,30 +52,29 @@ def test_published_quantiles_are_ours(level: float, num_rows: int, q: float) -> 
         assert found == pytest.approx(q, abs=1e-3)  # it has three digits, some cut off
 
 
-def test_given_results_then_a_cell_is_the_mean_over_seeds_or_missing(digits_table: Path) -> None:
-    errors_found = {
-        **{("FedUL", "M=10", 0): 2.0, ("FedUL", "M=10", 1): 4.0, ("FedUL", "M=12", 0): 2.0},
-        **{("all labels", "M=10", 0): 1.0, ("all labels", "M=10", 1): 1.0},
-    }
-    found = {cell: {"figures": {"test_error": error}} for cell, error in errors_found.items()}
+def test_given_runs_then_a_cell_is_the_mean_over_seeds_or_missing(digits_table: Path) -> None:
+    names = ["row", "column", "seed", "test_error"]
+    lines = [
+        *(("FedUL", "M=10", 0, 2.0), ("FedUL", "M=10", 1, 4.0), ("FedUL", "M=12", 0, 2.0)),
+        *(("all labels", "M=10", 0, 1.0), ("all labels", "M=10", 1, 1.0)),
+    ]
     table = read_table(EXPERIMENTS, "mini/table-1")
-    errors = row_errors(table, ROWS, COLUMNS, found)
-    assert errors == {"FedUL": {"M=10": 3.0, "M=12": 2.0}, "all labels": {"M=10": 1.0}}
-    del found["FedUL", "M=10", 1]  # a seed that the other row has
-    assert row_errors(table, ROWS[:1], COLUMNS[:1], found) == {"FedUL": {}}
+    errors = row_errors(table, pd.DataFrame(lines, columns=names), ROWS, COLUMNS)
+    assert errors.loc["FedUL"].to_dict() == {"M=10": 3.0, "M=12": 2.0}
+    assert errors.loc["all labels"].dropna().to_dict() == {"M=10": 1.0}
+    del lines[1]  # a seed that the other row has
+    errors = row_errors(table, pd.DataFrame(lines, columns=names), ROWS[:1], COLUMNS[:1])
+    assert errors.isna().all(axis=None)
 
 
 def test_given_a_row_that_learns_from_more_then_it_has_no_rank(digits_table: Path) -> None:
-    change_table("clients = 3", 'clients = 3\nunranked = ["all labels"]')
+    change_table("unranked=[]", 'unranked=["all labels"]')
     table = read_table(EXPERIMENTS, "mini/table-1")
-    assert row_errors(table, ROWS, COLUMNS, {}) == {"FedUL": {}}
-    change_table('unranked = ["all labels"]', 'unranked = ["FedPL"]')
-    with refuses("unknown-name"):
-        read_table(EXPERIMENTS, "mini/table-1")
+    assert list(row_errors(table, no_runs(), ROWS, COLUMNS).index) == ["FedUL"]
 
 
 def test_given_a_folder_then_all_its_tables_run_and_ranks_come_last(digits_table: Path) -> None:
-    FILE.with_name("table-2.toml").write_text(TABLE.replace("Digits", "More digits"))
+    FILE.with_name("table_2.py").write_text(TABLE.replace("Digits", "More digits"))
     assert tables_of(EXPERIMENTS, "mini") == ["mini/table-1", "mini/table-2"]
     assert tables_of(EXPERIMENTS, "mini/table-1") == ["mini/table-1"]
     ran = invoke("reproduce", "mini", "--device", "cpu", "--columns", "M=10")

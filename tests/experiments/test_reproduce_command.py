@@ -8,14 +8,13 @@ import pytest
 from click.testing import Result
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.experiments.trial import digest
 from tests.support.digits_table import (
     RESULTS,
-    change_result,
+    change_run,
     change_table,
     invoke,
     output_of,
-    stored_results,
+    stored_runs,
 )
 from tests.support.refusals import code_of
 
@@ -38,15 +37,12 @@ def test_given_no_results_then_runs_make_and_show_them(
     assert first.exit_code == 0, first.output
     assert named(ran) == ["m-10 fedul", "m-10 supervised", "m-12 fedul", "m-12 supervised"]
     assert "--quick" in output_of(first)
-    kept = stored_results()
+    kept = stored_runs()
     assert [(run["column"], run["row"]) for run in kept] == [
         *(("M=10", "FedUL"), ("M=10", "all labels"), ("M=12", "FedUL"), ("M=12", "all labels"))
     ]
-    assert kept[0]["command"] == (
-        "fedul-flwr reproduce mini/table-1 --rows FedUL --columns M=10 --seeds 0"
-    )
-    assert kept[0]["curve"]["rounds"] == [1, 2]
-    assert kept[0]["figures"]["test_error"] in kept[0]["curve"]["test_error"]
+    assert kept[0]["rounds"] == [1, 2]
+    assert kept[0]["test_error"] in kept[0]["test_errors"]
     assert kept[0]["settings"]["num-supernodes"] == 3
     assert kept[0]["hardware"]["arithmetic"] == "float32"
     assert not {"output", "resume", "device"} & set(kept[0]["settings"])
@@ -59,21 +55,21 @@ def test_given_no_results_then_runs_make_and_show_them(
     assert RESULTS.read_bytes() == before
 
     # One result and its run are gone: one runs. Without its result alone the run left is taken.
-    RESULTS.write_text(json.dumps({"table": "mini/table-1", "runs": kept[1:]}))
+    RESULTS.write_text("".join(json.dumps(run) + "\n" for run in kept[1:]))
     shutil.rmtree("runs/reproduce/mini/table-1/full/m-10/fedul")
     assert reproduce(*MINI).exit_code == 0
     assert named(ran[4:]) == ["m-10 fedul"]
     RESULTS.unlink()
     assert reproduce(*MINI).exit_code == 0
     assert len(ran) == 5
-    assert [run["figures"] for run in stored_results()] == [run["figures"] for run in kept]
+    assert [run["test_errors"] for run in stored_runs()] == [run["test_errors"] for run in kept]
 
     rendered = reproduce("--render")
     assert rendered.exit_code == 0, rendered.output
     page = Path("docs/tables.md").read_text()
     assert page.startswith("before\n<!-- tables: begin -->\n\n### mini/table-1\n")
     assert page.endswith("<!-- tables: end -->\nafter\n")
-    error = kept[0]["figures"]["test_error"]
+    error = kept[0]["test_error"]
     far = f"{error - 2.5:+.2f}"
     assert f"| M=10 | FedUL | 2.50 (0.50) | {error:.2f}, 1 seed | {far} |" in page
 
@@ -81,29 +77,30 @@ def test_given_no_results_then_runs_make_and_show_them(
     quick = reproduce(*MINI, "--quick", "--rows", "FedUL", "--columns", "M=12")
     assert quick.exit_code == 0, quick.output
     assert named(ran[5:]) == ["m-12 fedul"]
-    assert Path("results/mini/table-1.quick.json").exists()
-    assert len(stored_results()) == 4
+    assert len(stored_runs("quick")) == 1
+    assert [run["test_errors"] for run in stored_runs()] == [run["test_errors"] for run in kept]
 
-    # A file of results says what it was made with.
-    settings = {**kept[0]["settings"], "learning-rate": 0.5}
-    change_result(0, settings=settings)
+    # A run is one of the experiment's settings now.
+    change_run(0, settings={**kept[0]["settings"], "learning-rate": 0.5})
     refused = reproduce("--render")
     assert refused.exit_code == 1
-    assert code_of(refused.output) == "result-edited"
-    change_result(0, hash=digest(settings))
-    refused = reproduce("--render")
     assert code_of(refused.output) == "result-of-other-settings"
     assert "row 'FedUL', column 'M=10', seed 0" in output_of(refused)
     again = "(learning-rate was 0.5, is 'auto'): run it again: fedul-flwr"
     assert again in output_of(refused)
+    change_run(0, settings=kept[0]["settings"], row="FedLU")
+    assert "belongs to no run of the table" in output_of(reproduce("--render"))
+    change_run(0, row="FedUL")
 
-    # A setting that is newer than the result had its default's effect; another value has not.
+    # A setting that is newer than the run had its default's effect; another value has not.
     old = {key: value for key, value in kept[0]["settings"].items() if key != "momentum"}
-    change_result(0, settings=old, hash=digest(old))
+    change_run(0, settings=old)
     assert reproduce("--render").exit_code == 0
-    change_table("num-rounds = 2", 'num-rounds = 2\noptimizer = "sgd"\nmomentum = 0.9')
+    change_table('"num-rounds": 2', '"num-rounds": 2, "optimizer": "sgd", "momentum": 0.9')
     refused = reproduce("--render")
     assert "momentum was 0.0, is 0.9" in output_of(refused)
+    RESULTS.write_text("{}\n")
+    assert code_of(reproduce("--render").output) == "result-file-wrong"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +120,7 @@ def test_wrong_arguments_are_refused(digits_table: Path, arguments: list[str], c
 def test_given_list_then_each_table_says_how_many_and_how_old(digits_table: Path) -> None:
     assert output_of(reproduce("--list")) == ("mini/table-1: Digits (4 runs a seed; results: none)")
     assert reproduce(*MINI, "--columns", "M=10").exit_code == 0
-    first = stored_results()[0]
+    first = stored_runs()[0]
     text = RESULTS.read_text().replace(first["date"], "2025-01-02T03:04:05+00:00", 1)
     RESULTS.write_text(text.replace(str(first["commit"]), "0123456789abcdef"))
     assert output_of(reproduce("--list")).endswith("results: 2 full since 2025-01-02 (01234567))")
@@ -143,19 +140,19 @@ def test_given_verify_then_runs_repeat_and_drift_shows(
     assert len(ran) == 2  # all that are stored
     assert done.output.count(": +0.00\n") == 2  # the same bits
     assert RESULTS.read_bytes() == before
-    stored = stored_results()[0]["figures"]
-    change_result(0, figures=stored | {"test_error": stored["test_error"] - 1.5})
+    change_run(0, test_error=stored_runs()[0]["test_error"] - 1.5)
     done = reproduce(*MINI, "--rows", "FedUL", "--verify", "5")
     assert "1.50 percentage" in done.output
     ran.clear()
     done = reproduce(*MINI, "--rows", "all labels", "--verify", "5")
     assert [config.method for config in ran] == ["supervised"]  # of the rows asked for alone
     assert "0.00 percentage" in done.output
-    change_result(1, settings=stored_results()[1]["settings"] | {"batch-size": 7})
+    other = {**stored_runs()[1]["settings"], "batch-size": 7}
+    change_run(1, settings=other)
     ran.clear()
     assert reproduce(*MINI, "--verify", "5").exit_code == 0
-    assert len(ran) == 1  # the other result is not of the table's settings
-    change_result(0, settings=stored_results()[0]["settings"] | {"batch-size": 7})
+    assert len(ran) == 1  # the other run is not of the table's settings
+    change_run(0, settings=other)
     none = reproduce(*MINI, "--verify", "5")
     assert none.exit_code == 1
     assert code_of(none.output) == "result-file-wrong"

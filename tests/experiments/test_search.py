@@ -1,6 +1,7 @@
 """The search of one row: trials stop early, resume, fail or are chosen. Training is replaced."""
 
 import math
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ from filelock import FileLock
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine import in_process as simulation
-from fedul_flwr.experiments.search import RowSearch, best_of, run_search
-from fedul_flwr.experiments.search_space import Criterion, SearchSettings
+from fedul_flwr.experiments.criterion import Criterion
+from fedul_flwr.experiments.search import RowSearch, Searches, run_search
+from fedul_flwr.experiments.search_space import Search
+from fedul_flwr.experiments.studies import best_of, read_studies, state_of
+from fedul_flwr.experiments.trial import Trial
 from tests.support.fake_training import FakeSearchTraining
 from tests.support.refusals import refuses
 
@@ -37,29 +41,44 @@ def task(
     own = {"num-rounds": 4, "learning-rate": 3e-3}
     overrides = {**own, **{key.replace("_", "-"): v for key, v in settings.items()}}
     given = resolve(overrides, Path.cwd()).to_flat()
-    space = {"step": [{"learning-rate": rate} for rate in rates]}
+    config = resolve(overrides, Path.cwd())
+    search = Search(
+        trials=8,
+        seeds=seeds,
+        reduction_factor=factor,
+        rungs=rungs,
+        space={"step": [{"learning-rate": rate} for rate in rates]},
+    )
     return RowSearch(
-        row="row",
-        column="",
-        settings={"learning-rate": 3e-3},
+        trial=Trial("row", 0, tmp_path, config, {"learning-rate": 3e-3}),
         all_settings={key: value for key, value in given.items() if key != "output"},
         num_clients=3,
-        directory=tmp_path / "study",
-        search=SearchSettings(
-            trials=8, seeds=seeds, reduction_factor=factor, rungs=rungs, space=space
-        ),
         criterion=Criterion("validation", "validation"),
-        seed=0,
+        what=Searches(search, "validation", tmp_path / "study", tmp_path / "search.jsonl"),
     )
+
+
+def run(asked: RowSearch, say: Any = lambda _: None) -> list[dict[str, Any]]:
+    """Search, and return the trials of the study in their order, without their times."""
+    run_search(asked, say)
+    trials = read_studies(asked.what.file)["row"].trials
+    return [
+        {
+            **trial.user_attrs,
+            **{"state": state_of(trial), "value": trial.value},
+            "reports": trial.intermediate_values,
+        }
+        for trial in sorted(trials, key=lambda one: one.user_attrs["position"])
+    ]
+
+
+def best(asked: RowSearch) -> Any:
+    return best_of(read_studies(asked.what.file)["row"])
 
 
 def tried(asked: RowSearch, trials: int = 8) -> list[float]:
     found = islice(asked.candidates(), trials)
     return [float(one.changes.get("learning-rate", 0.0)) for one in found]
-
-
-def nothing(_: str) -> None:
-    """Prints nothing."""
 
 
 def test_given_eight_trials_then_rungs_as_by_hand(runs: FakeSearchTraining, tmp_path: Path) -> None:
@@ -73,15 +92,14 @@ def test_given_eight_trials_then_rungs_as_by_hand(runs: FakeSearchTraining, tmp_
     goes_on = [True, False, True, True, False, True, True, True]
     error = dict(zip(order, values, strict=True))
     runs.error = lambda rate, step: error[rate]
-    records = run_search(asked, nothing)
+    records = run(asked)
     assert [record["state"] == "complete" for record in records] == goes_on
     assert [record["rounds"] for record in records] == [4 if on else 2 for on in goes_on]
     assert {record["state"] for record in records} == {"complete", "pruned"}
-    assert records[1]["reports"] == {"1": 12.0, "2": 12.0}
-    best = best_of(records)
-    assert best is not None
-    assert (best["trial"], best["value"], best["round"]) == (6, 8.0, 1)
-    assert best["settings"] == {"learning-rate": order[6]}
+    assert records[1]["reports"] == {1: 12.0, 2: 12.0}
+    chosen = best(asked)
+    assert (chosen.number, chosen.value, chosen.user_attrs["round"]) == (6, 8.0, 1)
+    assert chosen.user_attrs["settings"] == {"learning-rate": order[6]}
 
 
 def test_given_two_rungs_then_worse_trials_stop(runs: FakeSearchTraining, tmp_path: Path) -> None:
@@ -89,7 +107,7 @@ def test_given_two_rungs_then_worse_trials_stop(runs: FakeSearchTraining, tmp_pa
     asked = task(tmp_path, rates=RATES[:2], factor=3, rungs=2, num_rounds=9)
     order = tried(asked)
     runs.error = lambda rate, step: {order[0]: 5.0 - step / 10, order[1]: 4.85, order[2]: 7.0}[rate]
-    records = run_search(asked, nothing)
+    records = run(asked)
     assert [record["rounds"] for record in records] == [9, 3, 1]
 
 
@@ -98,9 +116,9 @@ def test_given_no_evaluation_then_the_next_counts(runs: FakeSearchTraining, tmp_
     asked = task(tmp_path, num_rounds=8, evaluate_every=3)
     order = tried(asked)
     runs.error = lambda rate, step: float(order.index(rate))
-    records = run_search(asked, nothing)
+    records = run(asked)
     assert records[1]["rounds"] == 6
-    assert records[1]["reports"] == {"3": 1.0, "6": 1.0}
+    assert records[1]["reports"] == {3: 1.0, 6: 1.0}
 
 
 def test_given_two_seeds_then_their_mean_counts(runs: FakeSearchTraining, tmp_path: Path) -> None:
@@ -110,12 +128,10 @@ def test_given_two_seeds_then_their_mean_counts(runs: FakeSearchTraining, tmp_pa
     with_first = dict(zip(order, [10.0, 12.0, 8.0, *[50.0] * 5], strict=True))
     with_second = {**with_first, order[2]: 13.0}
     runs.error_of_seed = {0: lambda rate, _: with_first[rate], 1000: lambda r, _: with_second[r]}
-    records = run_search(asked, nothing)
+    records = run(asked)
     assert [record["values"] for record in records[:3]] == [[10.0, 10.0], [12.0], [8.0, 13.0]]
     assert [record["value"] for record in records[:3]] == [10.0, 12.0, 10.5]
-    best = best_of(records)
-    assert best is not None
-    assert best["trial"] == 0
+    assert best(asked).number == 0
     assert {config.seed for config in runs.configs} == {0, 1000}
 
 
@@ -126,7 +142,7 @@ def test_given_a_warm_up_then_rungs_come_after_it(runs: FakeSearchTraining, tmp_
     order = tried(asked)
     runs.error = lambda rate, step: float(order.index(rate))
     assert asked.warm_up == 4
-    assert [record["rounds"] for record in run_search(asked, nothing)[:2]] == [12, 8]
+    assert [record["rounds"] for record in run(asked)[:2]] == [12, 8]
     assert task(tmp_path, **{**settings, "fedpl.warm_up_rounds": 11}).warm_up == 6
     assert task(tmp_path, num_rounds=12).warm_up == 0
 
@@ -134,7 +150,7 @@ def test_given_a_warm_up_then_rungs_come_after_it(runs: FakeSearchTraining, tmp_
 def test_given_diverged_trials_then_new_ones_run(runs: FakeSearchTraining, tmp_path: Path) -> None:
     runs.error = lambda rate, step: math.nan if rate in (0.1, 0.7) else 5.0
     asked = task(tmp_path, rates=tuple(n / 10 for n in range(1, 13)))
-    records = run_search(asked, nothing)
+    records = run(asked)
     ended = [record for record in records if record["state"] != "diverged"]
     assert len(ended) == 8
     assert len(records) == 8 + sum(tried(asked, 12).count(rate) for rate in (0.1, 0.7))
@@ -142,26 +158,26 @@ def test_given_diverged_trials_then_new_ones_run(runs: FakeSearchTraining, tmp_p
 
 def test_given_all_diverge_then_the_search_ends(runs: FakeSearchTraining, tmp_path: Path) -> None:
     runs.error = lambda rate, step: math.nan
-    records = run_search(task(tmp_path, rates=tuple(n / 100 for n in range(10, 60))), nothing)
-    assert [record["state"] for record in records] == ["diverged"] * 16
-    assert best_of(records) is None
+    asked = task(tmp_path, rates=tuple(n / 100 for n in range(10, 60)))
+    assert [record["state"] for record in run(asked)] == ["diverged"] * 16
+    assert best(asked) is None
 
 
 def test_given_an_interrupted_trial_then_it_resumes_and_the_records_are_those_without_interruption(
     runs: FakeSearchTraining, tmp_path: Path
 ) -> None:
     runs.error = lambda rate, step: 60 - 50 * rate + step / 7
-    whole = run_search(task(tmp_path / "whole"), nothing)
+    whole = run(task(tmp_path / "whole"))
     for position, step in ((0, 3), (2, 2), (5, 1)):
         folder = tmp_path / f"cut-{position}-{step}"
         asked = task(folder)
         rate = tried(asked)[position]
         runs.interrupted_at = (rate, step)
         with pytest.raises(KeyboardInterrupt):
-            run_search(asked, nothing)
+            run(asked)
         runs.interrupted_at = None
         runs.started.clear()
-        assert run_search(asked, nothing) == whole
+        assert run(asked) == whole
         assert runs.started[0][:2] == (rate, step > 1)
         assert len(runs.started) == len(whole) - position
 
@@ -175,18 +191,18 @@ def test_given_an_infinite_loss_or_weights_of_nan_then_the_trial_has_diverged_wh
         runs.infinite = {0.4: "validation_loss"}
     else:
         runs.broken = {0.4}
-    records = run_search(task(tmp_path), nothing)
+    asked = task(tmp_path)
+    records = run(asked)
     assert [r["settings"] for r in records if r["state"] == "diverged"] == [{"learning-rate": 0.4}]
     assert not [r for r in records if r["state"] == "failed"]
-    best = best_of(records)
-    assert best is not None
-    assert best["value"] == 5.0
+    assert best(asked).value == 5.0
 
 
 def test_given_a_failed_trial_then_it_is_repeated(runs: FakeSearchTraining, tmp_path: Path) -> None:
     runs.failing = {0.3}
     said: list[str] = []
-    records = run_search(task(tmp_path), said.append)
+    asked = task(tmp_path)
+    records = run(asked, said.append)
     (failed,) = [record for record in records if record["state"] == "failed"]
     assert failed["reason"] == "RuntimeError: no memory"
     assert failed["value"] is None
@@ -195,29 +211,39 @@ def test_given_a_failed_trial_then_it_is_repeated(runs: FakeSearchTraining, tmp_
 
     runs.failing = set()
     runs.started.clear()
-    again = run_search(task(tmp_path), nothing)
+    again = run(asked)
     assert [rate for rate, *_ in runs.started] == [0.3]
-    assert {record["state"] for record in again} <= {"complete", "pruned"}
-    assert [r for r in again if r["trial"] != failed["trial"]] == [
+    assert next(r["state"] for r in again if r["position"] == failed["position"]) == "failed"
+    assert len(again) == 9
+    assert [r for r in again if r["position"] != failed["position"]] == [
         r for r in records if r is not failed
     ]
 
 
+def test_given_more_trials_then_the_study_goes_on(runs: FakeSearchTraining, tmp_path: Path) -> None:
+    asked = task(tmp_path)
+    few = run(replace(asked, what=replace(asked.what, search=replace(asked.search, trials=3))))
+    runs.started.clear()
+    assert run(asked)[:3] == few
+    assert len(runs.started) == 5
+
+
 def test_given_a_running_search_then_no_other(runs: FakeSearchTraining, tmp_path: Path) -> None:
-    with FileLock(tmp_path / ".study.lock"), refuses("run-in-use"):
-        run_search(task(tmp_path), nothing)
-    assert len(run_search(task(tmp_path), nothing)) == 8
+    (tmp_path / "study").mkdir()
+    with FileLock(tmp_path / "study" / ".row.lock"), refuses("run-in-use"):
+        run(task(tmp_path))
+    assert len(run(task(tmp_path))) == 8
 
 
 def test_given_another_searchs_files_then_they_go(runs: FakeSearchTraining, tmp_path: Path) -> None:
-    run_search(task(tmp_path), nothing)
+    run(task(tmp_path))
     runs.started.clear()
-    run_search(task(tmp_path, rungs=0), nothing)
+    run(task(tmp_path, rungs=0))
     assert len(runs.started) == 8
 
 
 def test_given_ended_trials_then_their_models_go(runs: FakeSearchTraining, tmp_path: Path) -> None:
-    run_search(task(tmp_path), nothing)
-    left = {path.name for path in (tmp_path / "study").rglob("*") if path.is_file()}
-    kept = "search.sha256", "trial.json", "config.json", "metrics.jsonl", "summary.json"
+    run(task(tmp_path))
+    left = {path.name for path in (tmp_path / "study" / "row").rglob("*") if path.is_file()}
+    kept = "definition.json", "config.json", "metrics.jsonl", "summary.json"
     assert left == {*kept}

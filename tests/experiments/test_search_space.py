@@ -1,5 +1,6 @@
 """The settings that a search tries: its file, the drawn points, and the changes in a row."""
 
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -8,24 +9,15 @@ import pytest
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.search_space import (
-    SearchSettings,
-    candidates,
-    changes,
-    points,
-    read_search,
-    search_files,
-)
-from tests.support.refusals import refuses
+from fedul_flwr.experiments.search_space import Search, candidates, changes, points
 
-ROOT = Path(__file__).parents[2]
-OURS = read_search([ROOT / "experiments" / "search.toml"])
+OURS = Search()
 STEPS = ({"optimizer": "sgd", "momentum": 0.9, "learning-rate": 0.1}, {"optimizer": "adam"})
 
 
-def search(trials: int = 12, **space: tuple[dict[str, Any], ...]) -> SearchSettings:
+def search(trials: int = 12, **space: tuple[dict[str, Any], ...]) -> Search:
     named = {name.replace("_", "-"): [*options] for name, options in space.items()}
-    return SearchSettings(trials=trials, space=named)
+    return Search(trials=trials, space=named)
 
 
 def resolved(flat: Any) -> dict[str, Any]:
@@ -88,7 +80,7 @@ def test_candidates_begin_with_the_own_settings_and_have_no_settings_twice() -> 
 def test_given_first_points_then_they_come_after_the_own_settings_and_not_again() -> None:
     decays = ({"weight-decay": 0.0}, {"weight-decay": 1e-3}, {"weight-decay": 1e-4})
     space = search(decay=decays, threshold=({}, {"fedpl.threshold": 0.5}))
-    space = space.model_copy(update={"first": [{"decay": 2, "threshold": 1}, {"decay": 1}]})
+    space = replace(space, first=[{"decay": 2, "threshold": 1}, {"decay": 1}])
     found = [one.changes for one in candidates(space, 0, flat(), resolved)]  # FedUL: no threshold
     assert found == [{}, {"weight-decay": 1e-4}, {"weight-decay": 1e-3}]
     of_fedpl = [one.changes for one in candidates(space, 0, flat(method="fedpl"), resolved)]
@@ -121,44 +113,18 @@ def test_given_a_point_that_is_refused_as_a_whole_then_it_is_skipped() -> None:
     assert not any({"momentum", "weight-decay"} <= set(one.changes) for one in found)
 
 
-def test_given_several_search_files_then_the_nearest_one_with_a_key_wins(tmp_path: Path) -> None:
-    experiments = tmp_path / "experiments"
-    folder = experiments / "mini"
-    folder.mkdir(parents=True)
-    (tmp_path / "search.toml").write_text("not read")  # above the experiments
-    inner, plain = folder / "table-1.toml", folder / "table-2.toml"
-    for file in (inner, plain):
-        file.write_text('title = "Digits"\n')
-    with refuses("search-missing"):
-        search_files(experiments, "mini/table-1")
-    outer = experiments / "search.toml"
-    outer.write_text("trials = 5\nrungs = 1\n[space]\na = [{}, { l1 = 1.0 }]\n")
-    inner.write_text(
-        'title = "Digits"\n[search]\ntrials = 7\n[search.settings]\nvalidation-fraction = 0.1\n'
-    )
-    assert search_files(experiments, "mini/table-1") == [outer, inner]
-    assert search_files(experiments, "mini/table-2") == [outer]
-    found = read_search([outer, inner])
-    assert (found.trials, found.rungs, found.reduction_factor) == (7, 1, 2)
-    assert found.settings == {"validation-fraction": 0.1}
-    assert found.space == {"a": [{}, {"l1": 1.0}]}
-    (folder / "search.toml").write_text("[space]\nb = [{}, { l1 = 2.0 }]\n")
-    assert list(read_search(search_files(experiments, "mini/table-1")).space) == ["b"]
-
-
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("space", "more", "words"),
     [
-        ("[space]\na = [{}, {}]", "Key space.a needs two or more different options."),
-        ("[space]\na = [{}, {num-rounds = 3}]", "Key space.a: num-rounds cannot be searched"),
-        ("[space]\na = [{}, {rounds = 2}]", "Key space.a: rounds = 2 must be a share in (0, 1]."),
-        ("first = [{a = 2}]\n[space]\na = [{}, {l1 = 1.0}]", "Key first.a = 2 must be a position"),
+        ([{}, {}], {}, "space 'a' needs two or more different options."),
+        ([{}, {"num-rounds": 3}], {}, "space 'a' cannot have num-rounds"),
+        ([{}, {"rounds": 2}], {}, "rounds = 2 must be a share in (0, 1]."),
+        ([{}, {"l1x": 2}], {}, "Unknown setting 'l1x'; did you mean 'l1'?"),
+        ([{}, {"l1": 1.0}], {"first": [{"a": 2}]}, "first has 'a': 2, which is no option"),
+        ([{}, {"l1": 1.0}], {"settings": {"seed": 3}}, "settings cannot have seed"),
     ],
 )
-def test_given_a_wrong_key_then_file_and_key_show(tmp_path: Path, text: str, words: str) -> None:
-    file = tmp_path / "search.toml"
-    file.write_text(text)
+def test_given_a_wrong_key_then_it_is_named(space: Any, more: Any, words: str) -> None:
     with pytest.raises(UserError) as refused:
-        read_search([file])
-    assert str(refused.value).startswith(f"{file}: ")
+        Search(space={"a": space}, **more)
     assert words in str(refused.value)

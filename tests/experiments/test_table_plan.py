@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedul_flwr.experiments.table_file import SIZES, read_table, table_names
+from fedul_flwr.experiments.table import SIZES, read_table, table_names
 from fedul_flwr.experiments.table_plan import Device, plan_columns
 
 ROOT = Path(__file__).parents[2]
@@ -14,7 +14,7 @@ EXPERIMENTS = Path("experiments")
 RUN = [
     name
     for name in table_names(ROOT / EXPERIMENTS)
-    if not read_table(ROOT / EXPERIMENTS, name).settings.benchmark
+    if not read_table(ROOT / EXPERIMENTS, name).benchmark
 ]
 
 
@@ -23,9 +23,9 @@ def test_given_any_table_then_it_is_accepted(name: str, monkeypatch: pytest.Monk
     monkeypatch.chdir(ROOT)
     table = read_table(EXPERIMENTS, name)
     for size in SIZES:
-        plans = plan_columns(table, list(table.columns), size, (0,), Device())
+        plans = plan_columns(table, table.names, size, (0,), Device())
         rows = [trial.row for plan in plans for trial in plan.trials]
-        assert rows == [row for column in table.columns for row in table.rows_of(column, size)]
+        assert rows == [row for name in table.names for row in table.column(name, size).rows]
         for plan in plans:
             starts = {str(trial.settings["start-from"]) for trial in plan.trials}
             assert (plan.start is not None) == any(start.startswith("runs/") for start in starts)

@@ -11,13 +11,15 @@ import pytest
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import in_process as simulation
+from fedul_flwr.experiments.trial import changed_settings
 from tests.support.digits_table import (
-    change_result,
+    RESULTS,
+    change_run,
     change_table,
     invoke,
     output_of,
     start_from_another,
-    stored_results,
+    stored_runs,
 )
 from tests.support.refusals import code_of
 
@@ -40,7 +42,7 @@ def ran(digits_table: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
         write(directory / "summary.json", {"rounds": 2, "test_error": float(len(configs))})
 
     monkeypatch.setattr(simulation, "run_in_process", run)
-    start_from_another("learning-rate = 0.25")
+    start_from_another(learning_rate=0.25)
     return configs
 
 
@@ -70,7 +72,7 @@ def test_a_failed_start_stops_runs(ran: list[RunConfig], monkeypatch: pytest.Mon
     monkeypatch.setattr(simulation, "run_in_process", whole)
     assert invoke("reproduce", *ONE).exit_code == 0
     assert places(ran[1:]) == ["start", "trial"]
-    assert len(stored_results()) == 1
+    assert len(stored_runs()) == 1
 
 
 def test_given_a_directory_of_other_settings_then_it_starts_again(ran: list[RunConfig]) -> None:
@@ -79,20 +81,20 @@ def test_given_a_directory_of_other_settings_then_it_starts_again(ran: list[RunC
     assert not list(Path("runs").rglob("comparison.md"))
 
     # The start's settings are settings of what starts from it.
-    change_table("learning-rate = 0.25", "learning-rate = 0.5")
+    change_table("'learning-rate': 0.25", "'learning-rate': 0.5")
     again = invoke("reproduce", *ONE)
     assert again.exit_code == 0, again.output
     assert places(ran[2:]) == ["start", "trial"]
     note = "an earlier run had other settings or files; it starts again."
     assert output_of(again).count(note) == 2
-    (kept,) = stored_results()
-    assert (kept["settings"]["start-from:learning-rate"], kept["figures"]["test_error"]) == (0.5, 4)
+    (kept,) = stored_runs()
+    assert (kept["settings"]["start-from:learning-rate"], kept["test_error"]) == (0.5, 4)
 
     # What is finished is taken on another device too.
-    Path("results/mini/table-1.json").unlink()
+    RESULTS.unlink()
     assert invoke("reproduce", *ONE[:1], *ONE[3:]).exit_code == 0
     assert len(ran) == 4
-    assert stored_results() == [kept]
+    assert stored_runs() == [kept]
 
 
 def test_given_picked_rows_and_seeds_then_no_other_is_checked(ran: list[RunConfig]) -> None:
@@ -100,18 +102,30 @@ def test_given_picked_rows_and_seeds_then_no_other_is_checked(ran: list[RunConfi
     for seed in ("0", "1"):
         assert invoke("reproduce", *other, "--seeds", seed).exit_code == 0
     assert invoke("reproduce", *ONE).exit_code == 0
-    figures = stored_results()[1]["figures"]
-    change_result(1, figures={**figures, "test_error": 0.1})  # column M=12, seed 0
+    settings = stored_runs()[1]["settings"]
+    change_run(1, settings={**settings, "l1": 0.1})  # column M=12, seed 0
     shown = invoke("reproduce", *other, "--seeds", "1")
     assert shown.exit_code == 0, shown.output
     assert "2.00, 1 seed" in output_of(shown)
     assert "M=10" not in output_of(shown)
     refused = invoke("reproduce", "--render")
     assert refused.exit_code == 1
-    assert code_of(refused.output) == "result-edited"
+    assert code_of(refused.output) == "result-of-other-settings"
     assert "'M=12', seed 0" in output_of(refused)
     # Its run still lies there: it is taken again.
     assert len(ran) == 4
     assert invoke("reproduce", *other).exit_code == 0
     assert len(ran) == 4
-    assert stored_results()[1]["figures"] == figures
+    assert stored_runs()[1]["settings"] == settings
+
+
+def test_settings_that_changed_since_a_run() -> None:
+    then = {"method": "xclp-predict", "l1": 0.5, "start-from:l1": 0.0}
+    now = {"method": "xclp-predict", "l1": 0.5, "start-from:l1": 0.25}
+    assert list(changed_settings(then, now)) == [("start-from:l1", 0.0, 0.25)]
+    # A setting that is newer than the run had its default; one that is gone is a difference.
+    assert list(changed_settings({}, {"momentum": 0.0})) == []
+    assert list(changed_settings({}, {"momentum": 0.9})) == [("momentum", 0.0, 0.9)]
+    assert list(changed_settings({"start-from:no.more": 1}, {})) == [
+        ("start-from:no.more", 1, None)
+    ]

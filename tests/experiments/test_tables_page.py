@@ -3,23 +3,36 @@
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from fedul_flwr.experiments.compare_table import Estimate
+from fedul_flwr.experiments.estimates import Estimate
 from fedul_flwr.experiments.paper_table import lines
-from fedul_flwr.experiments.table_file import read_table
-from fedul_flwr.experiments.tables_page import not_run_lines, result_lines
+from fedul_flwr.experiments.table import read_table
+from fedul_flwr.experiments.tables_page import not_run_lines, run_lines
 from fedul_flwr.experiments.trial_plots import column_figure
-from tests.support.digits_table import FILE, TABLE
+from tests.support.digits_table import change_table
 
 EXPERIMENTS = Path("experiments")
+FULL, QUICK = ("full", False), ("quick", False)
+
+
+def runs(size: str, *found: tuple[str, str, int, Any]) -> pd.DataFrame:
+    """Runs by row, column, seed, and test error or errors by round."""
+    return pd.DataFrame(
+        {
+            **{"size": size, "tuned": False, "row": row, "column": column, "seed": seed},
+            **({"rounds": [*of], "test_errors": [*of.values()]} if isinstance(of, dict) else {}),
+            "test_error": None if isinstance(of, dict) else of,
+        }
+        for row, column, seed, of in found
+    )
 
 
 def test_given_some_runs_then_the_page_shows_them_and_counts_others(digits_table: Path) -> None:
     table = read_table(EXPERIMENTS, "mini/table-1")
-    results = {("FedUL", "M=10", 0): {"figures": {"test_error": 2.0}}}
-    shown = list(lines(table, {"full": {}, "quick": results}, table.rows(), list(table.columns)))
-    assert result_lines(table, shown, []) == [
+    shown = list(lines(table, runs("quick", ("FedUL", "M=10", 0, 2.0)), table.rows, table.names))
+    assert run_lines(table, shown, [QUICK]) == [
         "In test error (%).",
         "",
         "| column | row | paper | quick | difference |",
@@ -27,37 +40,34 @@ def test_given_some_runs_then_the_page_shows_them_and_counts_others(digits_table
         "| M=10 | FedUL | 2.50 (0.50) | 2.00, 1 seed | -0.50 |",
     ]
     # Two methods at M=10 and M=12 are four cells.
-    where = "the paper's figures of these are in `experiments/mini/table-1.toml`."
+    where = "the paper's figures of these are in `experiments/mini/table_1.py`."
     assert not_run_lines(table, shown) == ["", f"Not run: 3 of 4 cells; {where}"]
-    FILE.write_text(TABLE.partition("[paper.test-error]")[0])
+    change_table('{"test-error": {"M=10": {"FedUL": (2.5, 0.5)}}}', "{}")
     without = read_table(EXPERIMENTS, "mini/table-1")
     assert not_run_lines(without, shown) == ["", "Not run: 3 of 4 cells."]
 
 
 def test_given_three_seeds_then_a_line_has_mean_deviation_and_interval(digits_table: Path) -> None:
     table = read_table(EXPERIMENTS, "mini/table-1")
-    errors = enumerate([2.0, 4.0, 6.0])
-    results = {("FedUL", "M=10", s): {"figures": {"test_error": one}} for s, one in errors}
-    line, other = lines(table, {"full": results}, ["FedUL", "all labels"], ["M=10"])
+    three = runs("full", *(("FedUL", "M=10", s, one) for s, one in enumerate([2.0, 4.0, 6.0])))
+    line, other = lines(table, three, ["FedUL", "all labels"], ["M=10"])
     # Mean 4, sample variance (4 + 0 + 4) / 2 = 4. The 0.975 quantile of t with 2 degrees of freedom
     # is 4.3027: half of the interval is 4.3027 * 2 / sqrt(3) = 4.968.
-    assert line.ours["full"] == Estimate(4.0, 2.0, 3, pytest.approx(4.9683, abs=1e-4))
-    assert line.texts("full") == ("4.00 ± 4.97 (2.00), 3 seeds", "+1.50")
-    assert (other.text(other.paper), *other.texts("full")) == ("–", "not run", "–")
-
-
-def run(rounds: list[int], errors: list[float]) -> dict[str, Any]:
-    return {"curve": {"rounds": rounds, "test_error": errors}}
+    assert line.ours[FULL] == Estimate(4.0, 2.0, 3, pytest.approx(4.9683, abs=1e-4))
+    assert (line.text(FULL), line.difference(FULL)) == ("4.00 ± 4.97 (2.00), 3 seeds", "+1.50")
+    texts = (other.text(), other.text(FULL, "not run"), other.difference(FULL))
+    assert texts == ("–", "not run", "–")
 
 
 def test_given_two_seeds_then_a_line_is_their_mean_in_common_rounds(digits_table: Path) -> None:
     table = read_table(EXPERIMENTS, "mini/table-1")
-    results = {
-        ("FedUL", "M=10", 0): run([1, 2, 3], [8.0, 4.0, 3.0]),
-        ("FedUL", "M=10", 1): run([2, 3], [6.0, 2.0]),  # round 1 was not measured: left out
-        ("all labels", "M=12", 0): run([1], [1.0]),  # of another column
-    }
-    figure = column_figure(table, "M=10", "full", results)
+    found = runs(
+        "full",
+        ("FedUL", "M=10", 0, {1: 8.0, 2: 4.0, 3: 3.0}),
+        ("FedUL", "M=10", 1, {2: 6.0, 3: 2.0}),  # round 1 was not measured: left out
+        ("all labels", "M=12", 0, {1: 1.0}),  # of another column
+    )
+    figure = column_figure(table, "M=10", FULL, found)
     (axes,) = figure.axes
     (line,) = axes.lines
     assert list(line.get_xdata()) == [2, 3]

@@ -42,6 +42,9 @@ def test_given_a_file_then_each_table_is_a_run(tmp_path: Path) -> None:
         "FedAvg 10 %": {"method": "supervised"},
         "FedUL, FedProx": {"base": "fedprox", "fedprox.proximal-mu": 0.1},
     }
+    own = tmp_path / "rows.py"
+    own.write_text('ROWS = {"FedUL": {"method": "fedul"}}\n')
+    assert read_runs(own) == {"FedUL": {"method": "fedul"}}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """``fedul-flwr tune`` on a miniature table of digits, and runs with the chosen settings."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,35 +11,28 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from optuna.trial import create_trial
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import in_process as simulation
-from fedul_flwr.experiments.search_file import outcome_hash
-from tests.support.digits_table import SEARCH, change_table, invoke, output_of
+from fedul_flwr.experiments.studies import best_of, chosen_settings, read_studies, state_of
+from tests.support.digits_table import change_table, invoke, output_of, stored_runs
 from tests.support.patience import PATIENCE, wait_until
 from tests.support.refusals import code_of
 
 MINI = ("mini/table-1", "--device", "cpu")
 COLUMN = (*MINI, "--columns", "M=10")
-FOUND = Path("results/mini/table-1.search.json")
-TUNED = Path("results/mini/table-1.tuned.json")
+FOUND = Path("results/mini/table-1.search.jsonl")
+FEDUL, LABELS = "full / M=10 / FedUL", "full / M=10 / all labels"
 
 
-def searches(file: Path = FOUND) -> list[dict[str, Any]]:
-    return list(json.loads(file.read_text())["searches"])
+def tried(name: str, file: Path = FOUND) -> list[Any]:
+    """State, value and settings of the trials of a study."""
+    trials = read_studies(file)[name].trials
+    return [(state_of(one), one.value, one.user_attrs["settings"]) for one in trials]
 
 
-def without_clocks(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    clocks = {"seconds", "date", "outcome-hash"}
-    kept = [{key: value for key, value in one.items() if key not in clocks} for one in found]
-    return [
-        {**one, "trials": [{k: v for k, v in trial.items() if k != "seconds"}
-                           for trial in one["trials"]]}
-        for one in kept
-    ]  # fmt: skip
-
-
-def test_given_a_search_then_its_choice_runs(digits_search: Path, ran: list[RunConfig]) -> None:
+def test_given_a_search_then_its_choice_runs(digits_table: Path, ran: list[RunConfig]) -> None:
     first = invoke("tune", *COLUMN)
     assert first.exit_code == 0, first.output
     assert len(ran) == 6
@@ -47,19 +41,20 @@ def test_given_a_search_then_its_choice_runs(digits_search: Path, ran: list[RunC
         for number in (1, 2, 3):
             assert first.output.count(f"M=10, {row}: trial {number} of 3, ") == 1
     assert "test error" not in first.output
-    found = searches()
-    assert [(one["column"], one["row"], one["criterion"]) for one in found] == [
-        ("M=10", "FedUL", "validation"),
-        ("M=10", "all labels", "validation"),
-    ]
-    fedul, labels = found
-    assert [t["settings"] for t in fedul["trials"]] == [t["settings"] for t in labels["trials"]]
-    assert fedul["trials"][0]["settings"] == {}
-    assert (fedul["seed"], fedul["seeds"], fedul["settings"]["num-supernodes"]) == (0, [0], 3)
-    complete = [t for t in fedul["trials"] if t["state"] == "complete"]
-    assert fedul["chosen"]["value"] == min(t["value"] for t in complete)
-    assert fedul["versions"]["optuna"]
-    assert str(digits_search) not in FOUND.read_text()
+    studies = read_studies(FOUND)
+    assert list(studies) == [FEDUL, LABELS]
+    found = tried(FEDUL)
+    assert [settings for *_, settings in found] == [settings for *_, settings in tried(LABELS)]
+    assert found[0][2] == {}
+    about = studies[FEDUL].user_attrs
+    assert (about["row"], about["column"], about["seeds"]) == ("FedUL", "M=10", [0])
+    assert about["definition"]["settings"]["num-supernodes"] == 3
+    assert about["origin"]["versions"]["flwr"]
+    best = best_of(studies[FEDUL])
+    assert best is not None
+    assert best.value == min(value for state, value, _ in found if state == "complete")
+    assert "the experiment's" in first.output  # the table of trials
+    assert str(digits_table) not in FOUND.read_text()
     for metrics in Path("runs/tune").rglob("metrics.jsonl"):
         lines = [json.loads(line) for line in metrics.read_text().splitlines()]
         assert {line["test_error"] for line in lines} == {None}
@@ -69,7 +64,7 @@ def test_given_a_search_then_its_choice_runs(digits_search: Path, ran: list[RunC
     ran.clear()
     assert invoke("tune", *COLUMN).exit_code == 0
     assert ran == []
-    assert without_clocks(searches()) == without_clocks(found)
+    assert tried(FEDUL) == found
 
     # Its seed is refused, others run with what it chose, apart from untuned results.
     refused = invoke("reproduce", *COLUMN, "--tuned")
@@ -82,37 +77,33 @@ def test_given_a_search_then_its_choice_runs(digits_search: Path, ran: list[RunC
         ("fedul", 1), ("supervised", 1), ("fedul", 2), ("supervised", 2),
     ]  # fmt: skip
     assert {config.measure_test_error for config in ran} == {True}
-    chosen = fedul["chosen"]["settings"]
+    chosen = chosen_settings(studies[FEDUL])
+    assert chosen is not None
     assert ran[0].to_flat() | chosen == ran[0].to_flat()
-    assert not Path("results/mini/table-1.json").exists()
-    runs = json.loads(TUNED.read_text())["runs"]
-    assert runs[0]["command"] == (
-        "fedul-flwr reproduce mini/table-1 --tuned --rows FedUL --columns M=10 --seeds 1"
-    )
+    assert stored_runs() == []
+    runs = stored_runs(tuned=True)
     assert invoke("reproduce", *COLUMN, "--rows", "FedUL").exit_code == 0
 
     rendered = invoke("reproduce", "--render")
     assert rendered.exit_code == 0, rendered.output
     page = Path("docs/tables.md").read_text()
     assert "| full | difference | full, tuned |" in page
-    errors = [run["figures"]["test_error"] for run in runs if run["row"] == "FedUL"]
+    errors = [run["test_error"] for run in runs if run["row"] == "FedUL"]
     # Of two seeds s/sqrt(2) is half of their distance, and the quantile of t 12.706.
     half = 12.7062 * abs(errors[0] - errors[1]) / 2
     assert f"| {np.mean(errors):.2f} ± {half:.2f} ({np.std(errors, ddof=1):.2f}), 2 seeds |" in page
-    assert "results/mini/table-1.search.json" in page
-    assert f"validation error (%): {fedul['chosen']['value']:.4g} | 3: " in page
+    assert "results/mini/table-1.search.jsonl" in page
+    assert f"validation error (%): {best.value:.4g} | 3: " in page
 
-    # A search that chooses something else makes tuned results stale, as changed settings do.
-    other = searches()
-    other[0]["chosen"]["settings"] = {**chosen, "l1": 0.5}
-    other[0]["outcome-hash"] = outcome_hash(other[0])
-    FOUND.write_text(json.dumps({"table": "mini/table-1", "searches": other}))
+    # A search that chooses something else makes tuned runs stale, as changed settings do.
+    study = read_studies(FOUND)[FEDUL]
+    study.add_trial(create_trial(value=0.0, user_attrs={"settings": {**chosen, "l1": 0.5}}))
     refused = invoke("reproduce", "--render")
     assert code_of(refused.output) == "result-of-other-settings"
     assert "l1 was 0.0, is 0.5" in output_of(refused)
 
 
-def test_edited_searches_are_refused(digits_search: Path, ran: list[RunConfig]) -> None:
+def test_searches_that_cannot_be_used_are_refused(digits_table: Path, ran: list[RunConfig]) -> None:
     asked = (*COLUMN, "--rows", "all labels")
 
     def refusal(seeds: str = "1") -> Any:
@@ -121,32 +112,32 @@ def test_edited_searches_are_refused(digits_search: Path, ran: list[RunConfig]) 
     assert code_of(refusal().output) == "search-missing"
     for seed in ("0", "7"):
         assert invoke("tune", *asked, "--trials", "1", "--seed", seed).exit_code == 0
-    (found,) = searches()
-    assert (found["seed"], found["seeds"]) == (7, [0, 7])
-    assert found["command"] == (
-        "fedul-flwr tune mini/table-1 --rows 'all labels' --columns M=10 --trials 1 --seed 7"
-    )
+    assert read_studies(FOUND)[LABELS].user_attrs["seeds"] == [0, 7]
     assert code_of(refusal("3,0").output) == "option-not-allowed"
 
-    kept = FOUND.read_text()
-    for key, value in (("seeds", [5]), ("criterion", "heldout"), ("chosen", None), ("trials", [])):
-        edited = found | {key: value}
-        FOUND.write_text(json.dumps({"table": "mini/table-1", "searches": [edited]}))
-        assert code_of(refusal().output) == "result-edited", key
-    FOUND.write_text('{"searches": [{"row": "FedUL"}]}')
-    assert code_of(refusal().output) == "result-file-wrong"
-
-    FOUND.write_text(kept)
-    change_table("num-rounds = 2", "num-rounds = 2\nbatch-size = 32")
+    change_table('"num-rounds": 2', '"num-rounds": 2, "batch-size": 32')
     refused = refusal()
     assert code_of(refused.output) == "result-of-other-settings"
     assert "batch-size was 'auto', is 32" in output_of(refused)
     ran.clear()
     assert invoke("tune", *asked, "--trials", "1").exit_code == 0
     assert [config.batch_size for config in ran] == [32]
+    FOUND.write_text('{"row": "FedUL"}\n[]\n')
+    assert code_of(refusal().output) == "result-file-wrong"
 
 
-def test_no_trial_reads_the_test_set(digits_search: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_of_ones_own(digits_table: Path, ran: list[RunConfig]) -> None:
+    file = Path("my_search.py")
+    file.write_text(
+        "from fedul_flwr.experiments.search_space import Search\n"
+        'SEARCH = Search(trials=2, seeds=1, space={"a": [{}, {"l1": 0.25}]})\n'
+    )
+    done = invoke("tune", *COLUMN, "--rows", "FedUL", "--search", str(file))
+    assert done.exit_code == 0, done.output
+    assert [config.l1 for config in ran] == [0.0, 0.25]
+
+
+def test_no_trial_reads_the_test_set(digits_table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fedul_flwr.run import evaluation
 
     read: list[int] = []
@@ -157,17 +148,17 @@ def test_no_trial_reads_the_test_set(digits_search: Path, monkeypatch: pytest.Mo
         return real(data, rows)
 
     monkeypatch.setattr(evaluation, "_points", points)
-    (digits_search / "runs.toml").write_text('[A]\nmethod = "supervised"\n')
+    (digits_table / "runs.toml").write_text('[A]\nmethod = "supervised"\n')
     given = ("-c", 'num-rounds=1 model="mlp" points-per-client=50', "--num-supernodes", "2")
     assert invoke("tune", "--runs", "runs.toml", *given, "--trials", "1").exit_code == 0
-    assert len(read) == 1  # validation alone
+    assert len(read) == 2  # validation alone, with two seeds
     read.clear()
     given = (*given, "--engine", "in-process", "--seeds", "1")
     assert invoke("compare", "--runs", "runs.toml", *given).exit_code == 0
     assert len(read) == 2
 
 
-def test_heldout_losses_choose_without_labels(digits_search: Path, ran: list[RunConfig]) -> None:
+def test_heldout_losses_choose_without_labels(digits_table: Path, ran: list[RunConfig]) -> None:
     refused = invoke("tune", *COLUMN, "--criterion", "heldout")
     assert refused.exit_code == 1
     assert code_of(refused.output) == "method-mismatch"
@@ -177,34 +168,30 @@ def test_heldout_losses_choose_without_labels(digits_search: Path, ran: list[Run
     assert done.exit_code == 0, done.output
     assert "held-out loss " in done.output
     assert [config.selection for config in ran] == ["heldout"]
-    (found,) = searches()
-    assert found["chosen"]["settings"] == {"selection": "heldout"}
-    assert found["command"].endswith("--trials 1 --criterion heldout")
+    assert chosen_settings(read_studies(FOUND)[FEDUL]) == {"selection": "heldout"}
     ran.clear()
     assert invoke("reproduce", *asked, "--tuned", "--seeds", "1").exit_code == 0
     assert [config.selection for config in ran] == ["heldout"]
 
 
 @pytest.mark.slow
-def test_given_two_jobs_then_the_searches_are_those_of_one(digits_search: Path) -> None:
+def test_given_two_jobs_then_the_searches_are_those_of_one(digits_table: Path) -> None:
     asked = (*COLUMN, "--trials", "2")
     assert invoke("tune", *asked, "--results", "turn").exit_code == 0
-    for mark in Path("runs/tune").rglob("search.sha256"):
-        mark.write_text("of another search")
+    shutil.rmtree("runs/tune")
     done = invoke("tune", *asked, "--jobs", "2")
     assert done.exit_code == 0, done.output
-    assert without_clocks(searches()) == without_clocks(
-        searches(Path("turn/mini/table-1.search.json"))
-    )
+    for name in (FEDUL, LABELS):
+        assert tried(name) == tried(name, Path("turn") / FOUND.relative_to("results"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_given_the_end_of_the_first_then_all_end(digits_search: Path, end: signal.Signals) -> None:
+def test_given_the_end_of_the_first_then_all_end(digits_table: Path, end: signal.Signals) -> None:
     words = [sys.executable, "-m", "fedul_flwr.cli.main", "tune", *COLUMN, "--jobs", "2"]
     words += ["--experiments", "experiments"]
-    Path("experiments/search.toml").write_text(SEARCH.replace("rungs = 1", "rungs = 0"))
-    change_table("num-rounds = 2", "num-rounds = 3000")
+    change_table("rungs=1", "rungs=0")
+    change_table('"num-rounds": 2', '"num-rounds": 3000')
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as first:
         metrics = Path("runs/tune")
         started = wait_until(
@@ -224,13 +211,14 @@ RUNS = '[FedUL]\nmethod = "fedul"\n\n["All labels"]\nmethod = "supervised"\n'
 SETTINGS = 'num-rounds=2 model="mlp" points-per-client=150'
 
 
-def test_compare_takes_the_chosen_settings(digits_search: Path, ran: list[RunConfig]) -> None:
+def test_compare_takes_the_chosen_settings(digits_table: Path, ran: list[RunConfig]) -> None:
     Path("runs.toml").write_text(RUNS)
     given = ("--runs", "runs.toml", "-c", SETTINGS, "--num-supernodes", "3")
     done = invoke("tune", *given, "--trials", "2")
     assert done.exit_code == 0, done.output
-    file = Path("runs/tune-runs/search.json")
-    assert [one["row"] for one in searches(file)] == ["All labels", "FedUL"]
+    file = Path("runs/tune-runs/search.jsonl")
+    studies = read_studies(file)
+    assert list(studies) == ["All labels", "FedUL"]
     ran.clear()
     compared = ("--tuned", str(file), "--engine", "in-process")
     refused = invoke("compare", *given, *compared)
@@ -238,9 +226,8 @@ def test_compare_takes_the_chosen_settings(digits_search: Path, ran: list[RunCon
     assert ran == []
     done = invoke("compare", *given, *compared, "--seeds", "1")
     assert done.exit_code == 0, done.output
-    chosen = {one["row"]: one["chosen"]["settings"] for one in searches(file)}
     for config, row in zip(ran, ("FedUL", "All labels"), strict=True):
-        assert config.to_flat() | chosen[row] == config.to_flat()
+        assert config.to_flat() | dict(chosen_settings(studies[row]) or {}) == config.to_flat()
         assert "compare-runs-tuned" in config.output
     other = invoke("compare", *given, "-c", "l1=0.1", *compared, "--seeds", "1")
     assert code_of(other.output) == "result-of-other-settings"
@@ -254,16 +241,16 @@ def test_compare_takes_the_chosen_settings(digits_search: Path, ran: list[RunCon
     [
         ([*MINI, "--runs", "runs.toml"], "options-contradict"),
         ([*MINI, "-c", "l1=0.1"], "option-without-effect"),
-        ([*MINI, "--search", "no.toml"], "file-missing"),
+        ([*MINI, "--search", "no.py"], "file-missing"),
     ],
 )
-def test_wrong_arguments_are_refused(digits_search: Path, arguments: list[str], code: str) -> None:
+def test_wrong_arguments_are_refused(digits_table: Path, arguments: list[str], code: str) -> None:
     Path("runs.toml").write_text(RUNS)
     assert code_of(invoke("tune", *arguments).output) == code
 
 
 def test_given_a_failed_trial_then_the_exit_code_is_1(
-    digits_search: Path, monkeypatch: pytest.MonkeyPatch
+    digits_table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = simulation.run_in_process
 
@@ -276,6 +263,5 @@ def test_given_a_failed_trial_then_the_exit_code_is_1(
     done = invoke("tune", *COLUMN)
     assert done.exit_code == 1
     assert "failed: RuntimeError: no memory" in done.output
-    states = [[trial["state"] for trial in one["trials"]] for one in searches()]
-    assert all("failed" in of_row and "complete" in of_row for of_row in states)
-    assert all(one["chosen"] for one in searches())
+    for name in (FEDUL, LABELS):
+        assert {"failed", "complete"} <= {state for state, *_ in tried(name)}

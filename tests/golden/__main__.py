@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
-from fedul_flwr.experiments.table_file import Size, table_names
+from fedul_flwr.experiments.table import Size, table_names
 from fedul_flwr.results.predict import load_model
 from tests.support.paper_tables import EXPERIMENTS, row_settings, table
 
@@ -189,8 +189,8 @@ def tables() -> dict[str, str]:
         for size in get_args(Size):
             flat = {
                 f"{column} / {row}": row_settings(name, column, row, size)
-                for column, sizes in found.columns.items()
-                for row in (found.rows_of(column, size) if size in sizes.settings else ())
+                for column in (() if found.benchmark else found.names)
+                for row in found.column(column, size).rows
             }
             text = json.dumps(flat, sort_keys=True)
             digests[f"{name} {size}"] = hashlib.sha256(text.encode()).hexdigest()

@@ -9,39 +9,47 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 
-FILE = Path("experiments/mini/table-1.toml")
-RESULTS = Path("results/mini/table-1.json")
+FILE = Path("experiments/mini/table_1.py")
+RESULTS = Path("results/mini/table-1.jsonl")
 START = "runs/mini/table-1/base"
 TABLE = """
-title = "Digits"
-source = "A paper, table 1"
-measures = ["test-error"]
-clients = 3
-rows = "methods.toml"
+from fedul_flwr.experiments.search_space import Search
+from fedul_flwr.experiments.table import Column, Table
 
-[settings]
-dataset = "digits"
-points-per-client = 150
-num-rounds = 2
-model = "mlp"
+from .methods import ROWS
 
-[matrix.sets]
-"M=10" = { fedul.num-sets = 10 }
-"M=12" = { fedul.num-sets = 12 }
+SETTINGS = {"dataset": "digits", "points-per-client": 150, "num-rounds": 2, "model": "mlp"}
+START = None
 
-[paper.test-error]
-"M=10" = { FedUL = [2.5, 0.5] }
+
+def columns(quick):
+    for sets in (10, 12):
+        settings = {**SETTINGS, "fedul.num-sets": sets}
+        start = START and sets == 10 and {**settings, **START} or None
+        if start:
+            settings["start-from"] = "runs/mini/table-1/base"
+        yield Column(f"M={sets}", settings, ROWS, 3, start)
+
+
+TABLE = Table(
+    title="Digits",
+    source="A paper, table 1",
+    measures=["test-error"],
+    columns=columns,
+    paper={"test-error": {"M=10": {"FedUL": (2.5, 0.5)}}},
+    unranked=[],
+    search=Search(
+        trials=3,
+        seeds=1,
+        rungs=1,
+        space={
+            "step": [{"learning-rate": 0.01}, {"learning-rate": 1e-6}],
+            "decay": [{"weight-decay": 0.0}, {"weight-decay": 1e-3}],
+        },
+    ),
+)
 """
-METHODS = '[FedUL]\nmethod = "fedul"\n\n["all labels"]\nmethod = "supervised"\n'
-SEARCH = """
-trials = 3
-reduction-factor = 2
-rungs = 1
-
-[space]
-step = [{ learning-rate = 0.01 }, { learning-rate = 1e-6 }]
-decay = [{ weight-decay = 0.0 }, { weight-decay = 1e-3 }]
-"""
+METHODS = 'ROWS = {"FedUL": {"method": "fedul"}, "all labels": {"method": "supervised"}}\n'
 
 
 def change_table(old: str, new: str) -> None:
@@ -51,10 +59,10 @@ def change_table(old: str, new: str) -> None:
     FILE.write_text(text.replace(old, new))
 
 
-def start_from_another(setting: str = "") -> None:
-    """Let column M=10 start from the model of a supervised run, with one setting of its own."""
-    change_table("{ fedul.num-sets = 10 }", f'{{ fedul.num-sets = 10, start-from = "{START}" }}')
-    FILE.write_text(FILE.read_text() + f'\n[start]\nmethod = "supervised"\n{setting}\n')
+def start_from_another(**settings: Any) -> None:
+    """Let column M=10 start from the model of a supervised run with settings of its own."""
+    own = {key.replace("_", "-"): value for key, value in settings.items()}
+    change_table("START = None", f"START = { ({'method': 'supervised', **own})!r}")
 
 
 def invoke(command: str, *arguments: str) -> Result:
@@ -69,13 +77,15 @@ def output_of(result: Result) -> str:
     return " ".join(result.output.split())
 
 
-def stored_results() -> list[dict[str, Any]]:
-    """The stored results of full size."""
-    return list(json.loads(RESULTS.read_text())["runs"])
+def stored_runs(size: str = "full", tuned: bool = False) -> list[dict[str, Any]]:
+    """The stored runs of a kind."""
+    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    runs = [json.loads(line) for line in lines]
+    return [run for run in runs if (run["size"], run["tuned"]) == (size, tuned)]
 
 
-def change_result(position: int, **parts: Any) -> None:
-    """Replace parts of a stored result."""
-    content = json.loads(RESULTS.read_text())
-    content["runs"][position] |= parts
-    RESULTS.write_text(json.dumps(content))
+def change_run(position: int, **parts: Any) -> None:
+    """Replace parts of a stored run."""
+    runs = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+    runs[position] |= parts
+    RESULTS.write_text("".join(json.dumps(run) + "\n" for run in runs))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.experiments.table_file import Size, Table, read_table, table_names
+from fedul_flwr.experiments.table import Size, Table, read_table, table_names
 from fedul_flwr.experiments.trial_plan import Overrides, apply
 
 ROOT = Path(__file__).parents[2]
@@ -23,20 +23,20 @@ def columns(*prefixes: str) -> list[tuple[str, str]]:
     return [
         (name, column)
         for name in table_names(EXPERIMENTS)
-        if name.startswith(prefixes) and not table(name).settings.benchmark
-        for column in table(name).columns
+        if name.startswith(prefixes) and not table(name).benchmark
+        for column in table(name).names
     ]
 
 
 def column_settings(name: str, column: str, size: Size = "full") -> dict[str, Scalar]:
     """Flat settings that the rows of a column share."""
-    return _flat(table(name).settings_of(column, size))
+    return _flat(table(name).column(column, size).settings)
 
 
 def row_settings(name: str, column: str, row: str, size: Size = "full") -> dict[str, Scalar]:
     """Flat settings of a row in a column."""
-    own = table(name).rows_of(column, size)[row]
-    return _flat(apply(table(name).settings_of(column, size), own))
+    one = table(name).column(column, size)
+    return _flat(apply(one.settings, one.rows[row]))
 
 
 def _flat(settings: Overrides) -> dict[str, Scalar]:

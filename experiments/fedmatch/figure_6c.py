@@ -1,0 +1,56 @@
+"""FedMatch (Jeong et al., ICLR 2021), figure 6 (c)."""
+
+from collections.abc import Iterator
+
+from fedul_flwr.experiments.table import Column, Table
+
+from .methods_labels import ROWS
+
+SETTINGS = {
+    "method": "fedmatch",
+    "dataset": "uoft-cs/cifar10",
+    "partition": "iid",
+    "points-per-client": 1050,  # 5 labeled ones per class and 1,000 others
+    "validation-fraction": 0.06,
+    "model": "resnet9",
+    "num-rounds": 100,
+    "measure-forgetting": True,  # labeled_error in metrics.jsonl, after every round
+    "local-epochs": 1,
+    "batch-size": 10,
+    "optimizer": "sgd",
+    "learning-rate": 1e-3,
+    "learning-rate-schedule": "client-plateau",
+    "augment": "none",
+    "learning-rate-patience": 5,
+    "weight-decay": 0.0,
+    "labels.total": 50,
+    "ssl.recipe": "release",
+    "fedmatch.threshold": 0.75,
+}
+SETTING = {
+    "one client": {},  # the text names no others
+}
+QUICK = {
+    "model": "resnet9-quarter",
+    "num-rounds": 40,
+    "evaluate-every": 5,
+    "learning-rate": 0.01,
+}
+
+
+def columns(quick: bool) -> Iterator[Column]:
+    """The columns; quick ones are for two cores."""
+    for setting, of_setting in SETTING.items():
+        settings = {**SETTINGS, **of_setting}
+        if quick:
+            settings |= QUICK
+        yield Column(setting, settings, ROWS, clients=1)
+
+
+TABLE = Table(
+    title="CIFAR-10: what becomes of the labeled points",
+    source="FedMatch (Jeong et al., ICLR 2021), figure 6 (c)",
+    measures=["labeled-error"],
+    note="The paper has a curve and prints no number; a single client is ours.",
+    columns=columns,
+)

@@ -1,0 +1,54 @@
+"""Settings of ours, the same for all methods."""
+
+from collections.abc import Iterator
+from copy import deepcopy
+
+from fedul_flwr.experiments.table import Column, Table
+
+from .protocol import XRAYS, cells
+from .search import SEARCH
+
+SETTINGS = {"method": "fedul", "batch-size": 50, "fedul.num-sets": 10}
+ROWS = {
+    "FedUL": {},
+    "FedUL with consistency": {"method": "fedul-consistency"},
+    "FedUL with assignment": {"method": "fedul-assign"},
+    # Of a client with all classes it is FedUL.
+    "FedUL with absent classes": {"fedul.absent-weight": 0.3},
+    "FedPL": {"method": "fedpl"},
+    "FedLLP": {"method": "fedllp"},
+    "FedLLP-VAT": {"method": "fedllp-vat"},
+    "LLP-DC": {"method": "fedllp-dc"},
+    "LLP-PVC": {"method": "fedllp-pvc"},
+    "all labels": {"method": "supervised"},
+}
+
+
+def columns(quick: bool) -> Iterator[Column]:
+    """The columns; quick ones are for two cores."""
+    rows = deepcopy(ROWS)
+    if quick:
+        # The weight of strong views is to grow within a quarter of the rounds.
+        for row in ("FedUL with consistency", "FedUL with assignment"):
+            rows[row]["fedul-consistency.ramp-up-rounds"] = 8
+    for data, split, shared, clients in cells(quick):
+        settings = {**SETTINGS, **shared}
+        if data == XRAYS:
+            settings |= {"fedul.num-sets": 6, "batch-size": 25}
+        yield Column(f"{data} {split}", settings, rows, clients)
+
+
+TABLE = Table(
+    title="Reference: no labels, class shares of ten sets a client",
+    source="Settings of ours, the same for all methods",
+    measures=["test-error", "last-error", "seconds", "megabytes"],
+    note=(
+        "Sets are disjoint, and their class shares are exact. FedLLP, FedLLP-VAT and LLP-PVC "
+        "take a set a step, which is about a batch of the others. The row with all labels is a "
+        "bound and has no rank. With two classes at a client the class shares of its sets have "
+        "rank two, and FedUL asks for as many sets of different shares as classes."
+    ),
+    unranked=["all labels"],
+    columns=columns,
+    search=SEARCH,
+)

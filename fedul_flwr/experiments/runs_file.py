@@ -1,0 +1,182 @@
+"""The table of runs: a line of JSON for each run of a paper's table, read as a DataFrame.
+
+A line has the run's row, column, size and seed, whether a search chose its settings, its figures
+(:func:`~fedul_flwr.experiments.metrics.metrics_of`), its test errors over rounds, all settings, and
+where they come from. It has no paths: a data set has the name that the experiment has for it.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedul_flwr.config.user_files import parse_json, read_text
+from fedul_flwr.data.run_files.store import SUMMARY
+from fedul_flwr.data.safe_files import write_atomically
+from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.metrics import metrics_of
+from fedul_flwr.experiments.table import Size
+from fedul_flwr.experiments.trial import Key, TrialResult, changed_settings, changes_text
+from fedul_flwr.run.user_content import changed_content
+
+Run = Mapping[Any, Any]
+"""A line of the table of runs."""
+_ORDER = ("size", "tuned", "column", "row", "seed")
+"""Keys that name a run, in the order of the lines."""
+_KEYS = (*_ORDER, "test_error", "rounds", "test_errors", "settings", "content")
+"""Columns that the table of runs has, even without a line."""
+_HARDWARE = ("processor", "cpu_count", "gpu", "arithmetic")
+
+
+def key_of(run: Run) -> Key:
+    """Row, column and seed of a run."""
+    return run["row"], run["column"], run["seed"]
+
+
+@dataclass(frozen=True)
+class RunsFile:
+    """The runs of a table at one size; ``tuned`` ones have the settings that a search chose."""
+
+    folder: Path
+    table: str
+    size: Size
+    tuned: bool = False
+
+    @property
+    def path(self) -> Path:
+        """Path of the file, which has the runs of both sizes."""
+        return self.folder / f"{self.table}.jsonl"
+
+    @property
+    def searches(self) -> Path:
+        """Path of the file with the table's searches."""
+        return self.folder / f"{self.table}.search.jsonl"
+
+    @property
+    def kind(self) -> str:
+        """Size, and whether the settings are chosen by a search: ``quick, tuned``."""
+        return f"{self.size}, tuned" if self.tuned else self.size
+
+    def command(self, key: Key | None = None) -> str:
+        """The command that makes one run, or all of them."""
+        words = ["fedul-flwr", "reproduce", self.table]
+        words += ["--quick"] if self.size == "quick" else []
+        words += ["--tuned"] if self.tuned else []
+        if key is not None:
+            row, column, seed = key
+            words += ["--rows", row, "--columns", column, "--seeds", str(seed)]
+        return shlex.join(words)
+
+    def read(self) -> pd.DataFrame:
+        """The runs of this size and kind; without the file there are none."""
+        runs = read_runs(self.path)
+        return runs[(runs["size"] == self.size) & (runs["tuned"] == self.tuned)]
+
+    def by_key(self) -> dict[Key, Run]:
+        """The same by row, column and seed."""
+        return {key_of(run): run for run in self.read().to_dict("records")}
+
+    def add(self, new: Iterable[TrialResult], local_copies: Container[str]) -> None:
+        """Store the runs of finished trials; a run replaces an earlier one of its trial.
+
+        Data sets among ``local_copies`` were read from a local copy.
+        """
+        runs = {_name(run): run for run in _lines(self.path)}
+        for one in new:
+            run = self._run(one, one.trial.settings["dataset"] in local_copies)
+            runs[_name(run)] = run
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        text = "".join(json.dumps(runs[name]) + "\n" for name in sorted(runs))
+        write_atomically(self.path, text)
+
+    def _run(self, result: TrialResult, is_local: bool) -> dict[str, Any]:
+        run, trial = result.run, result.trial
+        assert run is not None, "only finished trials have a run"
+        rounds, errors = run.series("test_error")
+        finished = datetime.fromtimestamp((run.directory / SUMMARY).stat().st_mtime, UTC)
+        return {
+            **{"column": trial.column, "row": trial.row, "seed": trial.seed},
+            **{"size": self.size, "tuned": self.tuned},
+            **metrics_of(run),
+            "seconds": (run.summary or {}).get("seconds_total"),
+            "rounds": rounds,
+            "test_errors": errors,
+            "settings": dict(sorted(trial.settings.items())),
+            "content": dict(trial.content),
+            "data": f"{trial.settings['dataset']}{', local copy' if is_local else ''}",
+            **provenance(run.environment or {}, finished),
+        }
+
+    def check(self, run: Run, now: Run | None) -> None:
+        """Refuse a run whose trial has other settings now, or None: is not in the table."""
+        row, column, seed = key_of(run)
+        name = f"The result ({self.kind}) of {self.table}, row {row!r}, column {column!r}, "
+        name += f"seed {seed}"
+        if now is None:
+            raise UserError(
+                f"{name} belongs to no run of the table: remove its line from {self.path}.",
+                "result-of-other-settings",
+            )
+        if changed := list(changed_settings(run["settings"], now)):
+            raise UserError(
+                f"{name} was made with other settings ({changes_text(changed)}): run it again: "
+                f"{self.command(key_of(run))}",
+                "result-of-other-settings",
+            )
+
+
+def is_current(run: Run, settings: Run, content: Mapping[str, str]) -> bool:
+    """Whether a trial of these settings and files would be the same run."""
+    return not any(changed_settings(run["settings"], settings)) and not any(
+        changed_content(run["content"], content)
+    )
+
+
+def read_runs(file: Path) -> pd.DataFrame:
+    """All runs of a file, a row each; without the file there are none."""
+    lines = _lines(file)
+    columns = dict.fromkeys([*_KEYS, *(key for line in lines for key in line)])
+    return pd.DataFrame(lines, columns=list(columns))
+
+
+def no_runs() -> pd.DataFrame:
+    """The table of runs without a run."""
+    return pd.DataFrame([], columns=list(_KEYS))
+
+
+def provenance(environment: Mapping[str, Any], date: datetime) -> dict[str, Any]:
+    """Commit, hardware, versions and date of a run."""
+    return {
+        "commit": environment.get("git_commit"),
+        "hardware": {key: environment.get(key) for key in _HARDWARE},
+        "versions": {"python": environment.get("python"), **environment.get("versions", {})},
+        "date": date.isoformat(timespec="seconds"),
+    }
+
+
+def age(runs: pd.DataFrame) -> str:
+    """Date and commit of the oldest run: `` since 2026-11-02 (4ab1c09e)``."""
+    oldest = runs.sort_values("date").iloc[0]
+    commit = str(oldest["commit"])[:8] if oldest["commit"] else "commit unknown"
+    return f" since {oldest['date'][:10]} ({commit})"
+
+
+def _name(run: Run) -> tuple[Any, ...]:
+    return tuple(run[key] for key in _ORDER)
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    lines = []
+    for number, text in enumerate((read_text(file) or "").splitlines(), start=1):
+        line = parse_json(text, f"{file}, line {number}")
+        if not isinstance(line, dict) or {*_ORDER, "settings"} - line.keys():
+            raise UserError(f"{file}, line {number} is not a run.", "result-file-wrong")
+        lines.append(line)
+    return lines
