@@ -23,8 +23,7 @@ from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.metrics import metrics_of
 from fedul_flwr.experiments.table import Size
-from fedul_flwr.experiments.trial import Key, TrialResult, changed_settings, changes_text
-from fedul_flwr.run.user_content import changed_content
+from fedul_flwr.experiments.trial import Key, TrialResult, changes
 
 Run = Mapping[Any, Any]
 """A line of the table of runs."""
@@ -124,19 +123,12 @@ class RunsFile:
                 f"{name} belongs to no run of the table: remove its line from {self.path}.",
                 "result-of-other-settings",
             )
-        if changed := list(changed_settings(run["settings"], now)):
+        if text := changes({**run, "content": {}}, {"settings": now, "content": {}}):
             raise UserError(
-                f"{name} was made with other settings ({changes_text(changed)}): run it again: "
+                f"{name} was made with other settings ({text}): run it again: "
                 f"{self.command(key_of(run))}",
                 "result-of-other-settings",
             )
-
-
-def is_current(run: Run, settings: Run, content: Mapping[str, str]) -> bool:
-    """Whether a trial of these settings and files would be the same run."""
-    return not any(changed_settings(run["settings"], settings)) and not any(
-        changed_content(run["content"], content)
-    )
 
 
 def read_runs(file: Path) -> pd.DataFrame:

@@ -266,7 +266,7 @@ def open_study(task: RowSearch) -> Study:
     options: dict[str, Any] = {"study_name": task.name, "storage": storage, "pruner": pruner}
     study = optuna.create_study(**options, load_if_exists=True)
     stored = study.user_attrs
-    if not same_search(stored.get("definition"), task.definition, task.trial.content):
+    if not same_search(stored.get("definition"), task.definition):
         optuna.delete_study(study_name=task.name, storage=storage)
         study = optuna.create_study(**options)
         for key, value in {

@@ -17,9 +17,8 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.runs_file import RunsFile
 from fedul_flwr.experiments.table import Table
 from fedul_flwr.experiments.table_plan import Device, plan_column
-from fedul_flwr.experiments.trial import Trial, changed_settings, changes_text
+from fedul_flwr.experiments.trial import Trial, changes
 from fedul_flwr.experiments.trial_plan import Overrides, Plan
-from fedul_flwr.run.user_content import changed_content
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,13 +72,12 @@ def read_studies(file: Path) -> dict[str, Study]:
     return {name: optuna.load_study(study_name=name, storage=storage) for name in sorted(names)}
 
 
-def same_search(then: Definition | None, now: Definition, content: Mapping[str, str]) -> bool:
+def same_search(then: Definition | None, now: Definition) -> bool:
     """Whether a stored definition is that of a search now; it may lack newer settings."""
-    if then is None or any(changed_content(then["content"], content)):
-        return False
-    others = [{key: value for key, value in one.items() if key not in ("settings", "content")}
-              for one in (then, now)]  # fmt: skip
-    return others[0] == others[1] and not any(changed_settings(then["settings"], now["settings"]))
+    others = ("search", "criterion", "selection")
+    return (
+        then is not None and all(then[key] == now[key] for key in others) and not changes(then, now)
+    )
 
 
 def best_of(study: Study) -> FrozenTrial | None:
@@ -168,17 +166,13 @@ def _choice(study: Study | None, now: Trial, seeds: Iterable[int], again: str) -
     name = f"row {now.row!r}" + (f", column {now.column!r}" if now.column else "")
     if study is None:
         raise UserError(f"There is no search of {name}: {again}", "search-missing")
-    definition = study.user_attrs["definition"]
-    then, present = ({**settings, "seed": 0} for settings in (definition["settings"], now.settings))
-    if changed := list(changed_settings(then, present)):
+    then, present = (
+        {**one, "settings": {**one["settings"], "seed": 0}}
+        for one in (study.user_attrs["definition"], now.definition)
+    )
+    if text := changes(then, present):
         raise UserError(
-            f"The search of {name} was made with other settings ({changes_text(changed)}): {again}",
-            "result-of-other-settings",
-        )
-    for setting in changed_content(definition["content"], now.content):
-        raise UserError(
-            f"The search of {name} was made with another content of {setting} = "
-            f"{now.config.to_flat()[setting]!r}, which has changed since: {again}",
+            f"The search of {name} was made with other settings or files ({text}): {again}",
             "result-of-other-settings",
         )
     settings = chosen_settings(study)

@@ -15,7 +15,7 @@ from fedul_flwr.data.run_files.run_lock import require_unlocked
 from fedul_flwr.data.run_files.store import CONFIG, RunDirectory
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.metrics import metrics_of
-from fedul_flwr.experiments.runs_file import RunsFile, is_current
+from fedul_flwr.experiments.runs_file import RunsFile
 from fedul_flwr.experiments.table import Table
 from fedul_flwr.experiments.table_plan import Device, local_settings
 from fedul_flwr.experiments.trial import (
@@ -23,7 +23,7 @@ from fedul_flwr.experiments.trial import (
     Save,
     Trial,
     TrialResult,
-    changed_settings,
+    changes,
     prepare_directory,
     read_trial,
     run_trials,
@@ -48,9 +48,7 @@ class Reproduction:
             trial
             for trial in plan.trials
             if trial.row in rows
-            and not (
-                (run := stored.get(trial.key)) and is_current(run, trial.settings, trial.content)
-            )
+            and (trial.key not in stored or changes(stored[trial.key], trial.definition))
         ]
 
     def run_missing(self, plans: Sequence[Plan], rows: Sequence[str]) -> int:
@@ -76,8 +74,7 @@ class Reproduction:
         valid = [
             (plan, trial)
             for plan, trial in listed
-            if plan.start is None
-            and not any(changed_settings(stored[trial.key]["settings"], trial.settings))
+            if plan.start is None and not changes(stored[trial.key], trial.definition)
         ]
         if len(valid) < len(listed):
             text = "have other settings than the table now, or start from another run"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -29,8 +29,6 @@ DEFINITION = "definition.json"
 Status = Literal["finished", "failed", "interrupted", "to do"]
 Key = tuple[str, str, int]
 """Row, column and seed."""
-Change = tuple[str, Any, Any]
-"""Key of a setting, its earlier and its present value."""
 CLIENTS = "num-supernodes"
 """Key of the number of clients in :attr:`Trial.settings`."""
 START_PREFIX = "start-from:"
@@ -123,19 +121,14 @@ def check_unchanged(trials: Iterable[Trial]) -> None:
         if not (trial.has_model or (trial.directory / SUMMARY).exists()):
             continue
         then = read_object(trial.directory / DEFINITION) or {"settings": {}, "content": {}}
-        for setting in changed_content(then["content"], trial.content):
+        rounds = then["settings"].get("num-rounds", 0)
+        if not trial.trains or rounds < trial.config.num_rounds:
+            rounds = trial.config.num_rounds
+        then["settings"]["num-rounds"] = rounds
+        if text := changes(then, trial.definition):
             raise UserError(
-                f"{trial.directory} was run with another content of {setting} = "
-                f"{trial.config.to_flat()[setting]!r}, which has changed since: name "
-                "another --output for a comparison with the present content, or remove that one.",
-                "result-of-other-settings",
-            )
-        for key, was, now in changed_settings(then["settings"], trial.settings):
-            if key == "num-rounds" and (not trial.trains or was < now):
-                continue
-            raise UserError(
-                f"{trial.directory} was run with {key} = {was!r}, not {now!r}: "
-                "name another --output for a comparison with changed settings, or remove that one.",
+                f"{trial.directory} has a run of other settings or files ({text}): name another "
+                "--output for this comparison, or remove that one.",
                 "result-of-other-settings",
             )
 
@@ -158,26 +151,23 @@ def prepare_directory(directory: Path, definition: Mapping[str, Any]) -> bool:
     return outdated
 
 
-def changed_settings(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Change]:
-    """Key and both values of each difference between two flat settings.
+def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What differs between two definitions of a trial, in words; empty if nothing does.
 
     A setting that exists on one side only is newer than the other side, where it had the effect of
     its default. One that no longer exists is a difference.
     """
-    defaults = default_flat()
-    for key in {**now, **then}:
-        default = key.removeprefix(START_PREFIX)
-        if key not in now and default not in defaults:
-            yield key, then[key], None
-            continue
-        before, after = (flat.get(key, defaults.get(default)) for flat in (then, now))
-        if before != after:
-            yield key, before, after
-
-
-def changes_text(changes: Iterable[Change]) -> str:
-    """The first three changes for a message."""
-    return "; ".join(f"{key} was {then!r}, is {now!r}" for key, then, now in list(changes)[:3])
+    before, after, defaults = then["settings"], now["settings"], default_flat()
+    texts = []
+    for key in {**after, **before}:
+        default = defaults.get(key.removeprefix(START_PREFIX))
+        was, new = before.get(key, default), after.get(key, default)
+        if was != new:
+            texts.append(f"{key} was {was!r}, is {new!r}")
+    texts += [
+        f"{key} has another content" for key in changed_content(then["content"], now["content"])
+    ]
+    return "; ".join(texts[:3])
 
 
 def _text(definition: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import in_process as simulation
-from fedul_flwr.experiments.trial import changed_settings
+from fedul_flwr.experiments.trial import changes
 from tests.support.digits_table import (
     RESULTS,
     change_run,
@@ -119,13 +119,15 @@ def test_given_picked_rows_and_seeds_then_no_other_is_checked(ran: list[RunConfi
     assert stored_runs()[1]["settings"] == settings
 
 
-def test_settings_that_changed_since_a_run() -> None:
+def test_what_changed_since_a_run() -> None:
+    def changed(then: dict[str, Any], now: dict[str, Any], **files: str) -> str:
+        old = {"settings": then, "content": {"model": "1"} if files else {}}
+        return changes(old, {"settings": now, "content": files})
+
     then = {"method": "xclp-predict", "l1": 0.5, "start-from:l1": 0.0}
-    now = {"method": "xclp-predict", "l1": 0.5, "start-from:l1": 0.25}
-    assert list(changed_settings(then, now)) == [("start-from:l1", 0.0, 0.25)]
+    assert changed(then, {**then, "start-from:l1": 0.25}) == "start-from:l1 was 0.0, is 0.25"
     # A setting that is newer than the run had its default; one that is gone is a difference.
-    assert list(changed_settings({}, {"momentum": 0.0})) == []
-    assert list(changed_settings({}, {"momentum": 0.9})) == [("momentum", 0.0, 0.9)]
-    assert list(changed_settings({"start-from:no.more": 1}, {})) == [
-        ("start-from:no.more", 1, None)
-    ]
+    assert changed({}, {"momentum": 0.0}) == ""
+    assert changed({}, {"momentum": 0.9}) == "momentum was 0.0, is 0.9"
+    assert changed({"start-from:no.more": 1}, {}) == "start-from:no.more was 1, is None"
+    assert changed({}, {}, dataset="1", model="2") == "model has another content"
