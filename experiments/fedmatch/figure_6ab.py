@@ -5,27 +5,14 @@ from collections.abc import Iterator
 from fedul_flwr.experiments.table import Column, Table
 
 from .ablations import ROWS
+from .protocol import AT_CLIENTS, CIFAR
 
 # of this column in table 1
 SETTINGS = {
-    "method": "fedmatch",
-    "dataset": "uoft-cs/cifar10",
+    **CIFAR,
+    **AT_CLIENTS,
     "partition": "iid",
-    "validation-fraction": 0.06,
-    "model": "resnet9",
-    "num-rounds": 200,
-    "fraction-train": 0.05,
-    "local-epochs": 1,
-    "batch-size": 10,
-    "optimizer": "sgd",
-    "learning-rate": 1e-3,
-    "learning-rate-schedule": "client-plateau",
-    "augment": "none",
-    "learning-rate-patience": 5,
-    "weight-decay": 0.0,
     "labels.total": 5000,
-    "ssl.recipe": "release",
-    "fedmatch.threshold": 0.75,
 }
 SETTING = {
     "Batch-IID labels at clients": {},

@@ -5,27 +5,19 @@ from collections.abc import Iterator
 from fedul_flwr.experiments.table import Column, Table
 
 from .methods_labels import ROWS
+from .protocol import AT_CLIENTS
+from .protocol import SETTINGS as SHARED
 
 SETTINGS = {
-    "method": "fedmatch",
+    **SHARED,
+    **AT_CLIENTS,
     "dataset": "uoft-cs/cifar10",
     "partition": "iid",
     "points-per-client": 1050,  # 5 labeled ones per class and 1,000 others
     "validation-fraction": 0.06,
-    "model": "resnet9",
     "num-rounds": 100,
     "measure-forgetting": True,  # labeled_error in metrics.jsonl, after every round
-    "local-epochs": 1,
-    "batch-size": 10,
-    "optimizer": "sgd",
-    "learning-rate": 1e-3,
-    "learning-rate-schedule": "client-plateau",
-    "augment": "none",
-    "learning-rate-patience": 5,
-    "weight-decay": 0.0,
     "labels.total": 50,
-    "ssl.recipe": "release",
-    "fedmatch.threshold": 0.75,
 }
 SETTING = {
     "one client": {},  # the text names no others

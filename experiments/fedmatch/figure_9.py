@@ -5,41 +5,28 @@ from collections.abc import Iterator
 from fedul_flwr.experiments.table import Column, Table, figures_of
 
 from .methods import ROWS
+from .protocol import AT_CLIENTS, AT_SERVER
+from .protocol import SETTINGS as SHARED
 
 SETTINGS = {
-    "method": "fedmatch",
+    **SHARED,
     # three classes; to be fetched by hand, see experiments/README.md
     "dataset": "./covid-radiography",
     "image-size": 32,  # which ResNet-9 is made for
     "partition": "iid",
     "validation-fraction": 0.05,
-    "model": "resnet9",
     "num-rounds": 100,
-    "local-epochs": 1,
-    "optimizer": "sgd",
-    "learning-rate": 1e-3,
-    "learning-rate-schedule": "client-plateau",
-    "augment": "none",
-    "weight-decay": 0.0,
-    "ssl.recipe": "release",
-    "fedmatch.threshold": 0.75,
 }
 LABELS = {
     # 5 per class at each
     "labels at clients": {
+        **AT_CLIENTS,
         "labels.total": 150,
-        "batch-size": 10,
-        "learning-rate-patience": 5,
     },
     # Ours: a tenth of the points, in the proportions of their classes.
     "labels at server": {
-        "scenario.labels-at": "server",
+        **AT_SERVER,
         "server-fraction": 0.1,
-        "batch-size": 100,
-        "learning-rate-patience": 20,
-        "fedmatch.l1-weight": 1e-5,
-        "fedmatch.psi-cutoff": 1e-5,
-        "fedmatch.difference-threshold": 1e-5,
     },
 }
 QUICK = {

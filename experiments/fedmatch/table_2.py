@@ -4,21 +4,15 @@ from collections.abc import Iterator
 
 from fedul_flwr.experiments.table import Column, Table, figures_of
 
+from .protocol import AT_CLIENTS, AT_SERVER
+from .protocol import SETTINGS as SHARED
+
 SETTINGS = {
-    "method": "fedmatch",
+    **SHARED,
     "dataset": "zalando-datasets/fashion_mnist",
     "validation-fraction": 0.058333,
-    "model": "resnet9",
     "num-rounds": 100,
     "evaluate": "local",
-    "local-epochs": 1,
-    "optimizer": "sgd",
-    "learning-rate": 1e-3,
-    "learning-rate-schedule": "client-plateau",
-    "augment": "none",
-    "weight-decay": 0.0,
-    "ssl.recipe": "release",
-    "fedmatch.threshold": 0.75,
     # all clients in every round, unlabeled points in 10 steps of 10 rounds
     "partition": "imbalanced",
     "scenario.streaming-steps": 10,
@@ -27,20 +21,14 @@ SETTINGS = {
 LABELS = {
     # 5 labels per class at each client, which have 56,500 images in place of the paper's 63,000.
     "labels at clients": {
+        **AT_CLIENTS,
         "labels.total": 500,
-        "batch-size": 10,
-        "learning-rate-patience": 5,
     },
     # 100 labels per class; clients have 55,500 images in place of 63,000. A client alone has no
     # label.
     "labels at server": {
-        "scenario.labels-at": "server",
+        **AT_SERVER,
         "server-fraction": 0.016666,
-        "batch-size": 100,
-        "learning-rate-patience": 20,
-        "fedmatch.l1-weight": 1e-5,
-        "fedmatch.psi-cutoff": 1e-5,
-        "fedmatch.difference-threshold": 1e-5,
     },
 }
 ROWS = {

@@ -5,25 +5,12 @@ from collections.abc import Iterator
 from fedul_flwr.experiments.table import Column, Table, figures_of
 
 from .methods_labels import ROWS
+from .protocol import AT_CLIENTS, CIFAR
 
 SETTINGS = {
-    "method": "fedmatch",
-    "dataset": "uoft-cs/cifar10",
+    **CIFAR,
+    **AT_CLIENTS,
     "partition": "iid",
-    "validation-fraction": 0.06,
-    "model": "resnet9",
-    "num-rounds": 200,
-    "fraction-train": 0.05,
-    "local-epochs": 1,
-    "batch-size": 10,
-    "optimizer": "sgd",
-    "learning-rate": 1e-3,
-    "learning-rate-schedule": "client-plateau",
-    "augment": "none",
-    "learning-rate-patience": 5,
-    "weight-decay": 0.0,
-    "ssl.recipe": "release",
-    "fedmatch.threshold": 0.75,
 }
 LABELS = {
     # at each client, which have 47,000 images in place of the paper's 54,000

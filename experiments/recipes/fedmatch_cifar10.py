@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 
 from fedul_flwr.experiments.search_space import Search
-from fedul_flwr.experiments.table import Column, Table, figures_of
+from fedul_flwr.experiments.table import Column, Table, by_row
+
+from ..fedmatch.table_1 import ACCURACY as OF_PAPER
 
 # As in ../fedmatch/table_1.py, but for: the step size stays as it is (there it falls where the
 # loss on validation points does not), and the last round is kept (the best on these). As the text
@@ -97,35 +99,8 @@ def columns(quick: bool) -> Iterator[Column]:
         yield Column(labels, settings, ROWS, clients=100)
 
 
-COMPARED = [
-    "FedAvg-SL",
-    "FedProx-SL",
-    "FedAvg-UDA",
-    "FedProx-UDA",
-    "FedAvg-FixMatch",
-    "FedProx-FixMatch",
-    "FedMatch",
-]
-ACCURACY = {
-    "labels at clients": [
-        (58.60, 0.42),
-        (59.30, 0.31),
-        (46.35, 0.29),
-        (47.45, 0.21),
-        (47.01, 0.43),
-        (47.20, 0.12),
-        (52.13, 0.34),
-    ],
-    "labels at server": [
-        (52.45, 0.23),
-        (49.11, 0.38),
-        (24.81, 0.73),
-        (19.91, 0.31),
-        (11.95, 0.60),
-        (25.61, 0.32),
-        (44.95, 0.49),
-    ],
-}
+# Of Batch-IID, the first two columns there.
+ACCURACY = {row: figures[:2] for row, figures in OF_PAPER.items()}
 
 # Each row tries its own settings and five points of this space in as many rounds as the experiment
 # has.
@@ -158,6 +133,6 @@ TABLE = Table(
         "fewer, longer steps."
     ),
     columns=columns,
-    paper={"accuracy": figures_of(COMPARED, ACCURACY)},
+    paper={"accuracy": by_row(list(LABELS), ACCURACY)},
     search=SEARCH,
 )

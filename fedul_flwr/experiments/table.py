@@ -131,6 +131,16 @@ def figures_of(
     return {column: dict(zip(rows, of, strict=True)) for column, of in figures.items()}
 
 
+def by_row(
+    columns: Sequence[str], figures: Mapping[str, Sequence[Figure]]
+) -> dict[str, dict[str, Figure]]:
+    """The same from the figures of each row in the order of ``columns``."""
+    return {
+        column: {row: of_row[position] for row, of_row in figures.items()}
+        for position, column in enumerate(columns)
+    }
+
+
 def table_names(experiments: Path) -> list[str]:
     """Names of all tables below a folder: the Python files that define ``TABLE``."""
     files = [file for file in experiments.rglob("*.py") if _is_table(file)]
