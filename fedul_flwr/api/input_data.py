@@ -26,11 +26,11 @@ from fedul_flwr.api.points import (
     is_of,
 )
 from fedul_flwr.config.base import column_name
-from fedul_flwr.data.arrow import columns_by_name
 from fedul_flwr.data.cache import IN_MEMORY, build_once, cache_directory, cache_key
 from fedul_flwr.data.class_labels import ClassLabels, class_labels, distinct_values
 from fedul_flwr.data.decode import BLOCK
 from fedul_flwr.data.sources import stratified_test
+from fedul_flwr.data.tables import columns_by_name
 from fedul_flwr.data.types import UNLABELED, Ints
 from fedul_flwr.errors import UserError
 
@@ -337,13 +337,13 @@ def _hub_data(dataset: Any, label_column: str, what: str) -> _HubData:
     for name, feature in dataset.features.items():
         if isinstance(feature, datasets.Image):  # also pictures that are not to be decoded
             dataset = dataset.cast_column(name, datasets.Image())
-    originals, _ = columns_by_name(dataset.column_names)
-    label = originals[_label([*originals], label_column, what)]
+    places, _ = columns_by_name(dataset.column_names)
+    label = dataset.column_names[places[_label([*places], label_column, what)]]
     return _HubData(dataset, label, f"Column {label!r} of {what}")
 
 
 def _label(columns: list[str], named: str, what: str) -> str:
-    from fedul_flwr.data.arrow import usual_label
+    from fedul_flwr.data.table_files import usual_label
 
     label = usual_label(columns, named)
     if label not in columns:

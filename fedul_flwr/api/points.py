@@ -27,13 +27,14 @@ from fedul_flwr.data.decode import (
     readable,
     upright,
 )
+from fedul_flwr.data.encode import infer_columns
 from fedul_flwr.data.local_files import as_points
 from fedul_flwr.data.tables import (
     NO_OPTIONS,
     Table,
     TableOptions,
     VectorPoints,
-    infer_columns,
+    in_memory,
     refuse_too_wide,
 )
 from fedul_flwr.data.types import Bytes, Inputs, InputShape
@@ -276,15 +277,15 @@ def stored_points(
         if len(shape) != 3:
             raise UserError("x holds pictures; the model takes vectors.", "points-shape")
     elif is_frame(points):
-        from fedul_flwr.data.table_files import arrow_features, in_memory
+        from fedul_flwr.data.table_files import features_of
 
         table = _named_by_position(arrow_table(points), options, where)
-        opened = arrow_features(in_memory(where, table), options, "")
+        opened = features_of(in_memory(where, table), options, "")
         if options.columns is None and not options.trained:
             options = replace(options, columns=infer_columns([opened]))
     else:
         array = images_or_vectors(points)
-        opened = PixelImages(where, array) if array.ndim == 4 else Table(where, array)
+        opened = PixelImages(where, array) if array.ndim == 4 else Table(where, vectors=array)
         if shape is None:
             shape = array.shape[1:]
         if len(shape) != array.ndim - 1:
@@ -296,7 +297,7 @@ def stored_points(
     (stored,) = as_points([opened], shape or (1,), options)
     if shape is None:
         assert isinstance(stored, VectorPoints)
-        shape = stored.vectors.shape[1:]
+        shape = stored.values.shape[1:]
     return join_blocks(stored, shape)
 
 

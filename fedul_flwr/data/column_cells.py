@@ -20,8 +20,6 @@ MAX_CATEGORIES = 256
 
 _FEW_ROWS = 20
 """In so many rows every one may have another category."""
-_MOST_JOINED = 2**30
-"""Most bytes of texts in one array, whose offsets are int32."""
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
 _TRUTH = r"^(?i:true|false)$"
 _TRUTH_OR_BIT = r"^(?i:true|false)$|^[01](\.0*)?$"
@@ -55,46 +53,18 @@ class Cells(NamedTuple):
     name : its header.
     where : name of its table in messages.
     column : Arrow's chunked array.
+    floats : values of texts that are all plain numbers.
     """
 
     name: str
     where: str
     column: Any
+    floats: Floats | None = None
 
     @property
     def here(self) -> str:
         """The column in messages."""
         return f"Column {self.name!r} of {self.where}"
-
-
-def are_plain_numbers(columns: Sequence[Cells]) -> Bools:
-    """``(p,)``, which columns of one table are texts of numbers without leading zeros, and a number
-    therefore; found for all of them at once, which thousands of columns need."""
-    joined = _joined(columns)
-    if joined is None:
-        return np.zeros(len(columns), dtype=bool)
-    texts = _stripped(joined)
-    is_present = np.asarray(texts.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
-    texts = texts.fill_null("0")
-    is_number = _matches(texts, _NUMBER) & ~_matches(texts, _LEADING_ZERO)
-    by_column = (len(columns), -1)
-    return np.asarray(
-        is_number.reshape(by_column).all(axis=1) & is_present.reshape(by_column).any(axis=1),
-        dtype=bool,
-    )
-
-
-def _joined(columns: Sequence[Cells]) -> Any:
-    """All cells of columns of texts, one column after the other; None if they are of other types,
-    none, or more than Arrow joins."""
-    import pyarrow as pa  # type: ignore[import-untyped]
-
-    kinds = {cells.column.type for cells in columns}
-    if len(kinds) != 1 or not is_text(kinds.pop()) or not len(columns[0].column):
-        return None
-    if sum(cells.column.nbytes for cells in columns) > _MOST_JOINED:
-        return None
-    return pa.concat_arrays([chunk for cells in columns for chunk in cells.column.chunks])
 
 
 def infer_column(parts: Sequence[Cells]) -> Column:
@@ -108,6 +78,8 @@ def infer_column(parts: Sequence[Cells]) -> Column:
     parts : the same column of every table, the training data first.
     """
     name = parts[0].name
+    if _is_plain(parts[0]):
+        return Column(name)
     first = next((part for part in parts if len(_present_cells(part))), parts[0])
     if not _is_category(first):
         return Column(name)
@@ -131,8 +103,16 @@ def infer_column(parts: Sequence[Cells]) -> Column:
     return Column(name, tuple(sorted(values))) if values else Column(name)
 
 
+def _is_plain(cells: Cells) -> bool:
+    """Whether all texts are numbers, some of them, and none is a code such as 007."""
+    if cells.floats is None or np.isnan(cells.floats).all():
+        return False
+    is_whole = (np.isnan(cells.floats) | (cells.floats == np.floor(cells.floats))).all()
+    return not (is_whole and _matches(cells.column.drop_null(), _LEADING_ZERO).any())
+
+
 def _is_category(cells: Cells) -> bool:
-    import pyarrow as pa
+    import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 
     kind = cells.column.type
@@ -209,21 +189,12 @@ def odd_texts(cells: Cells) -> list[str]:
     return [text for text in present.to_pylist() if not re.match(_NUMBER, text)]
 
 
-def number_block(columns: Sequence[Cells]) -> Floats:
-    """``(n, p)``, several columns of numbers of one table; see :func:`numbers`."""
-    joined = _joined(columns) if len(columns) > 1 else None
-    if joined is not None:
-        texts = _stripped(joined)
-        if _matches(texts.drop_null(), _NUMBER).all():
-            block = np.asarray(texts.cast("float64").to_numpy(zero_copy_only=False))
-            return np.asarray(block.reshape(len(columns), -1).T, dtype=np.float64)
-    return np.stack([numbers(cells) for cells in columns], axis=1)
-
-
 def numbers(cells: Cells) -> Floats:
     """``(n,)``, the cells of a number: float64, NaN where a value is missing."""
     import pyarrow as pa
 
+    if cells.floats is not None:
+        return cells.floats
     column = _without_dictionary(cells)
     if is_text(column.type):
         column = _numbers_of_texts(cells, _stripped(column))
@@ -263,7 +234,7 @@ def with_bounds(cells: Cells, below: float, mark: str = "") -> tuple[Cells, int]
     """
     import pyarrow as pa
 
-    if not is_text(cells.column.type):
+    if cells.floats is not None or not is_text(cells.column.type):
         return cells, 0
     texts, count = _stripped(cells.column).to_pylist(), 0
     for row, text in enumerate(texts):

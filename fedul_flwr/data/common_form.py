@@ -7,16 +7,9 @@ from dataclasses import replace
 from fedul_flwr.data.class_labels import ClassLabels, spelling, union
 from fedul_flwr.data.columns import Columns
 from fedul_flwr.data.decode import Images
+from fedul_flwr.data.encode import encode, fit, infer_columns
 from fedul_flwr.data.formats import Split
-from fedul_flwr.data.tables import (
-    Table,
-    TableOptions,
-    Texts,
-    VectorPoints,
-    encode,
-    fit,
-    infer_columns,
-)
+from fedul_flwr.data.tables import Table, TableOptions, Texts, VectorPoints
 from fedul_flwr.data.types import UNLABELED, InputShape
 from fedul_flwr.errors import UserError
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from fedul_flwr.config.base import any_of
 from fedul_flwr.config.user_files import user_path
-from fedul_flwr.data.arrow import ArrowTable, usual_label
 from fedul_flwr.data.cache import build_once, cache_key
 from fedul_flwr.data.class_labels import class_of_cell
 from fedul_flwr.data.decode import Images
@@ -36,7 +35,7 @@ from fedul_flwr.data.local_files import (
 )
 from fedul_flwr.data.priors_file import COUNTS_FILE, PRIORS_FILE, read_stated_priors
 from fedul_flwr.data.safe_files import open_array
-from fedul_flwr.data.table_files import open_table, read_with_ids
+from fedul_flwr.data.table_files import open_table, read_with_ids, usual_label
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts
 from fedul_flwr.data.types import (
     UNLABELED,
@@ -549,10 +548,9 @@ def survey_tables(folder: Path, options: TableOptions) -> Iterator[str]:
         with own_data():
             table = open_table(path, options)
             features = _features(table, options)
-            for batch in table.batches(features):
-                for name, column in zip(features, batch.columns, strict=True):
-                    missing[name] += column.to_pandas().isna().sum()
-        rows += table.num_rows
+            for name in features:
+                missing[name] += int(table.column(name).to_pandas().isna().sum())
+        rows += len(table)
         used |= dict.fromkeys(features)
         left_out |= dict.fromkeys(name for name in table.names if name not in features)
     if used:
@@ -564,7 +562,7 @@ def survey_tables(folder: Path, options: TableOptions) -> Iterator[str]:
         yield f"missing cells filled (missing = {options.missing!r}), of {rows} rows: {cells}"
 
 
-def _features(table: ArrowTable, options: TableOptions) -> list[str]:
+def _features(table: Table, options: TableOptions) -> list[str]:
     """The columns that become features, or the column of texts."""
     if options.text:
         return [options.text]

@@ -14,18 +14,10 @@ from fedul_flwr.data.cache import build_once, cache_directory
 from fedul_flwr.data.common_form import Points
 from fedul_flwr.data.csv_files import read_cell, read_csv_rows
 from fedul_flwr.data.decode import Images
+from fedul_flwr.data.encode import encode, fit, infer_columns
 from fedul_flwr.data.formats import composed, npz_images
 from fedul_flwr.data.safe_files import write_blocks
-from fedul_flwr.data.tables import (
-    VECTOR_FILES,
-    Table,
-    TableOptions,
-    Texts,
-    encode,
-    fit,
-    infer_columns,
-    reading_notes,
-)
+from fedul_flwr.data.tables import Table, TableOptions, Texts, reading_notes
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import OwnDataError, UserError
 
@@ -33,6 +25,8 @@ TABLES = (".parquet", ".npz")
 """Suffixes of files with many images."""
 TEXT_FILES = (".parquet", ".csv")
 """Suffixes of files with a column of texts."""
+VECTOR_FILES = (".parquet", ".npz", ".csv")
+"""Suffixes of files of vectors."""
 
 
 @contextmanager
@@ -81,9 +75,9 @@ def open_file(path: Path, shape: InputShape, options: TableOptions) -> Images | 
         return read_table(path, options)
     if path.suffix.lower() == ".npz":
         return npz_images(path)
-    from fedul_flwr.data.arrow import arrow_images, open_parquet
+    from fedul_flwr.data.table_files import open_parquet, table_images
 
-    return arrow_images(open_parquet(path))
+    return table_images(open_parquet(path))
 
 
 def as_points(

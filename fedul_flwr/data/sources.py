@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,12 +19,11 @@ import numpy as np
 from fedul_flwr.config.base import nearest
 from fedul_flwr.config.shared import BUILT_IN
 from fedul_flwr.config.user_files import user_path
-from fedul_flwr.data.arrow import ArrowTable, columns_by_name
 from fedul_flwr.data.cache import build_once, cache_directory, cache_key
 from fedul_flwr.data.class_labels import ClassLabels
 from fedul_flwr.data.columns import parse_columns
 from fedul_flwr.data.common_form import same_classes, same_form
-from fedul_flwr.data.decode import BLOCK, PixelImages
+from fedul_flwr.data.decode import PixelImages
 from fedul_flwr.data.formats import (
     Split,
     class_folders,
@@ -34,7 +33,7 @@ from fedul_flwr.data.formats import (
     npz_split,
 )
 from fedul_flwr.data.safe_files import open_array, write_blocks
-from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, reading_notes
+from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, in_memory, reading_notes
 from fedul_flwr.data.types import Bools, Ints, PointArrays, Source
 from fedul_flwr.errors import UserError
 
@@ -44,7 +43,7 @@ def _read_hub(name: str, options: TableOptions) -> tuple[Split, Split]:
     downloaded if necessary."""
     import datasets
 
-    from fedul_flwr.data.table_files import table_split
+    from fedul_flwr.data.table_files import hub_table, table_split
 
     repository, _, config = name.partition(":")
     log = logging.getLogger("huggingface_hub")
@@ -64,7 +63,7 @@ def _read_hub(name: str, options: TableOptions) -> tuple[Split, Split]:
         log.setLevel(level)
         if not bars:
             datasets.enable_progress_bars()
-    tables = {str(split): _hub_table(f"{name} ({split})", data) for split, data in splits.items()}
+    tables = {str(split): hub_table(f"{name} ({split})", data) for split, data in splits.items()}
     for split in ("train", "test"):
         if split not in tables:
             raise UserError(
@@ -72,24 +71,6 @@ def _read_hub(name: str, options: TableOptions) -> tuple[Split, Split]:
                 "data-set-layout",
             )
     return table_split(tables["train"], options), table_split(tables["test"], options)
-
-
-def _hub_table(where: str, data: Any) -> ArrowTable:
-    import datasets
-
-    originals, twice = columns_by_name(data.column_names)
-    data = data.select_columns([*originals.values()])
-    data = data.rename_columns({original: name for name, original in originals.items()})
-    undecoded = data
-    for column, feature in data.features.items():
-        if isinstance(feature, datasets.Image):
-            undecoded = undecoded.cast_column(column, datasets.Image(decode=False))
-
-    def batches(columns: list[str]) -> Iterator[Any]:
-        yield from undecoded.select_columns(columns).with_format("arrow").iter(BLOCK)
-
-    schema, features = data.features.arrow_schema, data.features.to_dict()
-    return ArrowTable(where, len(data), schema, features, batches, True, twice=twice)
 
 
 class NamedDataset(NamedTuple):
@@ -172,16 +153,14 @@ def read_digits() -> tuple[Split, Split]:
 
 def read_demo_table(name: str) -> tuple[Split, Split]:
     """Return the train (80 %) and test (20 %) split, stratified, the same for every run."""
-    import pyarrow as pa  # type: ignore[import-untyped]
     from sklearn import datasets
 
     load = datasets.load_breast_cancer if name == "breast-cancer" else datasets.load_wine
     demo = load()
 
     def points(split: str, rows: Bools) -> Table:
-        columns = zip(map(str, demo.feature_names), demo.data[rows].T, strict=True)
-        cells = {header: pa.chunked_array([column]) for header, column in columns}
-        return Table(f"{name} ({split})", cells=cells)
+        names = map(str, demo.feature_names)
+        return in_memory(f"{name} ({split})", dict(zip(names, demo.data[rows].T, strict=True)))
 
     return _demo_splits(points, demo.target, demo.target_names)
 

@@ -9,6 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ import numpy as np
 
 from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import user_path
-from fedul_flwr.data.arrow import LABEL_NAMES, open_parquet
 from fedul_flwr.data.column_cells import (
     MAX_CATEGORIES,
     Cells,
@@ -29,10 +29,13 @@ from fedul_flwr.data.column_cells import (
     with_bounds,
 )
 from fedul_flwr.data.columns import Column, Columns
-from fedul_flwr.data.csv_files import CsvFile, open_csv, plain_numbers
+from fedul_flwr.data.csv_files import open_csv
+from fedul_flwr.data.csv_numbers import plain_numbers
 from fedul_flwr.data.formats import is_hidden
 from fedul_flwr.data.local_data import LABELS_FILE
 from fedul_flwr.data.priors_file import COUNTS_FILE, PRIORS_FILE
+from fedul_flwr.data.table_files import LABEL_NAMES, open_parquet
+from fedul_flwr.data.tables import Table
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
 
@@ -237,21 +240,21 @@ def _read_owner(folder: Path, notes: list[str]) -> tuple[dict[str, _Facts], int]
     files = _table_files(folder)
     rows = 0
     for file in files:
-        cells, count, unfit = _read_file(file, notes)
-        rows += count
+        table, unfit = _read_file(file, notes)
+        rows += len(table)
         why |= unfit
-        for name, column in cells.items():
-            parts.setdefault(name, []).append(column)
+        for name in table.names:
+            parts.setdefault(name, []).append(table.column(name))
     for name, part in parts.items():
         if len(part) < len(files):
             why.setdefault(name, f"not in all files of {folder.name}")
-    facts = {}
-    for name, part in parts.items():
-        kinds = {str(column.type) for column in part}
-        chunks = [c.cast(pa.string()) if len(kinds) > 1 else c for c in part]
-        joined = pa.chunked_array([chunk for column in chunks for chunk in column.chunks])
-        facts[name] = _Facts(why[name]) if name in why else _facts(name, joined)
-    return facts | {name: _Facts(reason) for name, reason in why.items() if name not in parts}, rows
+    facts = {name: _Facts(reason) for name, reason in why.items()}
+    for name in parts.keys() - why.keys():
+        kinds = {column.type for column in parts[name]}
+        columns = [c.cast(pa.string()) if len(kinds) > 1 else c for c in parts[name]]
+        chunks = [chunk for column in columns for chunk in column.chunks]
+        facts[name] = _facts(name, pa.chunked_array(chunks, columns[0].type))
+    return {name: facts[name] for name in [*parts, *(n for n in why if n not in parts)]}, rows
 
 
 def _table_files(folder: Path) -> list[Path]:
@@ -273,43 +276,31 @@ def _table_files(folder: Path) -> list[Path]:
     return entries
 
 
-def _read_file(file: Path, notes: list[str]) -> tuple[dict[str, Any], int, dict[str, str]]:
-    """Columns by name, number of rows, and why columns cannot be read."""
-    import pyarrow as pa
-
-    if file.suffix.lower() == ".parquet":
-        table = open_parquet(file)
-        schema = pa.schema(list(table.schema))
-        content = pa.Table.from_batches(list(table.batches(table.names)), schema)
-        why = dict.fromkeys(table.twice, f"several columns of {file.name} have this name")
-        return dict(zip(table.names, content.columns, strict=True)), len(content), why
-    csv_file = open_csv(file)
-    why = dict.fromkeys(csv_file.twice, f"several columns of {file.name} have this name")
-    csv_file, doubtful = _readable(csv_file)
-    why |= dict.fromkeys(
-        doubtful, "its numbers can be read in two ways, or are written otherwise than others"
-    )
-    if csv_file.notes:
-        notes.append(f"{file.parent.name}/{file.name}: {', '.join(csv_file.notes)}")
-    columns = dict(zip(csv_file.cells.column_names, csv_file.cells.columns, strict=True))
-    return {n: c for n, c in columns.items() if n not in why}, len(csv_file.cells), why
+def _read_file(file: Path, notes: list[str]) -> tuple[Table, dict[str, str]]:
+    """A table with plain numbers, and why other columns cannot be read."""
+    is_csv = file.suffix.lower() == ".csv"
+    table = open_csv(file) if is_csv else open_parquet(file)
+    why = dict.fromkeys(table.twice, f"several columns of {file.name} have this name")
+    if is_csv:
+        names, table = table.names, _readable(table)
+        doubtful = "its numbers can be read in two ways, or are written otherwise than others"
+        readable = {*table.names}
+        why |= {name: doubtful for name in names if name not in readable}
+        if table.note:
+            notes.append(f"{file.parent.name}/{file.name}: {table.note}")
+    return table, why
 
 
-def _readable(file: CsvFile) -> tuple[CsvFile, list[str]]:
-    """The file with plain numbers, and the columns whose numbers cannot be told."""
-    names = file.cells.column_names
-    try:
-        return plain_numbers(file, names), []
-    except UserError:
-        readable: list[str] = []
-        doubtful: list[str] = []
-        for name in names:
-            try:
-                plain_numbers(file, [*readable, name])
-                readable.append(name)
-            except UserError:
-                doubtful.append(name)
-        return plain_numbers(file, readable), doubtful
+def _readable(table: Table) -> Table:
+    """The columns of a CSV file whose numbers can be told."""
+    with suppress(UserError):
+        return plain_numbers(table, table.names)
+    readable: list[str] = []
+    for name in table.names:
+        with suppress(UserError):
+            plain_numbers(table, [*readable, name])
+            readable.append(name)
+    return plain_numbers(replace(table, content=table.content.select(readable)), readable)
 
 
 def _facts(name: str, column: Any) -> _Facts:

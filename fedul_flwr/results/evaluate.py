@@ -16,10 +16,11 @@ from sklearn.calibration import calibration_curve
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_curve
 
-from fedul_flwr.data.arrow import open_parquet
 from fedul_flwr.data.class_labels import class_of_cell
-from fedul_flwr.data.csv_files import CsvFile, open_csv, plain_numbers
+from fedul_flwr.data.csv_files import open_csv
+from fedul_flwr.data.csv_numbers import plain_numbers
 from fedul_flwr.data.safe_files import output_file, write_atomically
+from fedul_flwr.data.table_files import open_parquet
 from fedul_flwr.data.types import Bools, Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.figure_style import COLORS, GRAY, new_figure, set_title, style
@@ -257,14 +258,13 @@ def _table(file: Path, column: str, by: Sequence[str], key: str) -> Any:
     """A table with these columns, numbers in those of ``by`` with a decimal point."""
     is_csv = file.suffix.lower() == ".csv"
     table = open_csv(file, as_written=[column, key]) if is_csv else open_parquet(file)
-    names = table.cells.column_names if isinstance(table, CsvFile) else table.names
     for name in filter(None, [column, *by, key]):
-        if name not in names:
+        if name not in table.names:
             raise UserError(
-                f"{file} has no column {name!r}; it has {', '.join(names)}.",
+                f"{file} has no column {name!r}; it has {', '.join(table.names)}.",
                 "column-missing",
                 name=name,
             )
-    if isinstance(table, CsvFile):
-        return plain_numbers(table, by).cells.to_pandas()
-    return pd.concat([batch.to_pandas() for batch in table.batches([*{column, *by, key} - {""}])])
+    if is_csv:
+        table = plain_numbers(table, by)
+    return table.content.select([*dict.fromkeys(filter(None, [column, *by, key]))]).to_pandas()

@@ -12,8 +12,9 @@ import pytest
 
 from fedul_flwr.data.column_cells import Cells, codes, infer_column, numbers
 from fedul_flwr.data.columns import Column, Columns, parse_columns
+from fedul_flwr.data.encode import encode, fit
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.data.tables import Table, TableOptions, encode, fit
+from fedul_flwr.data.tables import Table, TableOptions, in_memory
 from fedul_flwr.errors import UserError
 from tests.support.points import load_points
 
@@ -56,7 +57,7 @@ def test_refusals_say_the_row_of_the_first_such_cell() -> None:
     assert "in row 3:" in said(numbers, cells([None, "1", "x", "2"]))
     assert "the first in row 2:" in said(numbers, cells(["1", "y", "x"]))
     assert "in row 2:" in said(codes, cells(["a", "c", "b", "c"]), Column("c", ("a", "b")))
-    table = Table("t", cells={"c": pa.chunked_array([["1", None, "2", None]])})
+    table = in_memory("t", {"c": ["1", None, "2", None]})
     assert "the first in row 2:" in said(encode, [table], Columns((Column("c"),)))
 
 
@@ -166,8 +167,8 @@ def test_a_columns_file_keeps_fills_and_others() -> None:
     ],
 )
 def test_numbers_that_differ_too_little_for_float32_are_refused(values: Any, is_lost: bool) -> None:
-    named = Table("t", cells={"when": pa.chunked_array([values])})
-    for table in (named, Table("t", values[:, np.newaxis])):
+    named = in_memory("t", {"when": values})
+    for table in (named, Table("t", vectors=values[:, np.newaxis])):
         column = Columns((Column("when"),))
         if is_lost:
             assert "'when'" in said(fit, [table], column, "refuse")
@@ -177,11 +178,11 @@ def test_numbers_that_differ_too_little_for_float32_are_refused(values: Any, is_
 
 def test_given_vectors_without_names_then_fills_are_those_of_their_places() -> None:
     columns = Columns((Column("a"), Column("s", ("f", "m"))))
-    train = Table("t", np.array([[1.0, 0, 1], [np.nan, 0, 1], [4.0, 1, 0]]))
+    train = Table("t", vectors=np.array([[1.0, 0, 1], [np.nan, 0, 1], [4.0, 1, 0]]))
     fitted = fit([train], columns, "mean")
     assert fitted.fills() == [2.5, 0, 1]
-    [found] = encode([Table("t", np.array([[np.nan, np.nan, np.nan]]))], fitted)
-    assert found.vectors.tolist() == [[2.5, 0, 1]]
+    [found] = encode([Table("t", vectors=np.array([[np.nan, np.nan, np.nan]]))], fitted)
+    assert found.values.tolist() == [[2.5, 0, 1]]
 
 
 CONTENT = {

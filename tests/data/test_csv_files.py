@@ -11,13 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedul_flwr.data.columns import Column, Columns
-from fedul_flwr.data.csv_files import open_csv, plain_numbers, read_cell, read_csv_rows, write_cell
+from fedul_flwr.data.csv_files import open_csv, read_cell, read_csv_rows, write_cell
+from fedul_flwr.data.csv_numbers import plain_numbers
+from fedul_flwr.data.encode import encode
 from fedul_flwr.data.local_data import load_unlabeled_sets
 from fedul_flwr.data.local_files import read_rows
 from fedul_flwr.data.run_files.label_files import read_labels, write_labels
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.table_files import read_table
-from fedul_flwr.data.tables import TableOptions, encode
+from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.experiments.text_tables import csv_text
 from tests.support.points import load_points
@@ -87,7 +89,7 @@ def test_given_the_same_content_in_any_dialect_then_arrays_and_classes_are_the_s
     assert source.class_names == ("ill", "well")
     assert source.train.labels.tolist() == [0, 1, 0]
     assert source.notes == NOTES.get(dialect, source.notes)
-    notes = open_csv(tmp_path / "train.csv").cells.column("note").to_pylist()
+    notes = open_csv(tmp_path / "train.csv").column("note").to_pylist()
     assert notes == ["mild, or not", 'a "b"', "two\nlines"]
 
 
@@ -110,7 +112,7 @@ def test_numbers_whose_meaning_the_file_shows(
     text: str, numbers: list[list[str | None]], tmp_path: Path
 ) -> None:
     (tmp_path / "a.csv").write_text(text)
-    found = plain_numbers(open_csv(tmp_path / "a.csv"), ["a", "b"]).cells
+    found = plain_numbers(open_csv(tmp_path / "a.csv"), ["a", "b"]).content
     assert [column.to_pylist() for column in found.columns] == numbers
 
 
@@ -190,9 +192,9 @@ def test_a_point_that_nothing_explains_is_refused_beside_a_decimal_comma(tmp_pat
         (tmp_path / f"{len(tables)}.csv").write_text(f"a\tb\n{row}\n")
         tables[row] = read_table(tmp_path / f"{len(tables)}.csv", TableOptions(columns=columns))
     comma, doubtful, *clear = tables.values()
-    found = [one.vectors.tolist()[0] for one in encode([comma, *clear], columns)]
+    found = [one.values.tolist()[0] for one in encode([comma, *clear], columns)]
     assert found == np.array([[1234.5, 2], [1.234, 2.5], [0.512, 2]], np.float32).tolist()
-    assert encode([doubtful, *clear], columns)[0].vectors[0, 0] == np.float32(1.234)
+    assert encode([doubtful, *clear], columns)[0].values[0, 0] == np.float32(1.234)
     with refuses("decimal-mark"):
         encode([doubtful, comma], columns)
 

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.data.columns import Column, Columns, parse_columns, read_columns
+from fedul_flwr.data.encode import encode, fit
 from fedul_flwr.data.table_files import read_table
-from fedul_flwr.data.tables import TableOptions, encode, fit
+from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.deploy.propose_columns import propose_columns
 from tests.support.refusals import refuses
 
@@ -111,7 +112,7 @@ def test_cells_below_a_bound_become_half_of_it(tmp_path: Path) -> None:
     assert found.columns.columns == (Column("crp", below=0.5),)
     table = read_table(tmp_path / "a" / "a.csv", TableOptions())
     [points] = encode([table], parse_columns(found.to_json()))
-    assert points.vectors[:, 0].tolist() == [0.25, 1.5, 9, 2.5, 0.25, 3, 4]
+    assert points.values[:, 0].tolist() == [0.25, 1.5, 9, 2.5, 0.25, 3, 4]
     with refuses("cell-not-a-number", match='"below"'):
         encode([table], Columns((Column("crp"),)))
     with refuses("columns-file-wrong"):
@@ -151,7 +152,7 @@ def test_given_cells_of_any_form_then_they_are_what_later_commands_read(
     table = read_table(file, TableOptions(columns=columns))
     [points] = encode([table], fit([table], columns, "mean"))
     # The mean of 1, 2.5, 2.5 and 4, and the most frequent category.
-    assert points.vectors[3].tolist() == [0, 1, 2.5, 1, 0, 0]
+    assert points.values[3].tolist() == [0, 1, 2.5, 1, 0, 0]
 
 
 def test_the_command_writes_a_columns_file_and_prints_no_cell_of_others(tmp_path: Path) -> None:

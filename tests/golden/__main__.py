@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 from fedul_flwr.experiments.table import Size, table_names
 from fedul_flwr.results.predict import load_model
+from tests.golden import readers
 from tests.support.paper_tables import EXPERIMENTS, row_settings, table
 
 STORED = Path(__file__).parents[2] / "build" / "golden.json"
@@ -121,8 +122,10 @@ RUNS: dict[str, str] = {
     "features": f'{SMALL} method="supervised" features="tests.golden.features:rows"',
     "calibrated": f'{SMALL} method="supervised" calibration="temperature"',
     "tables": "",
+    "readers-made": "",
+    "readers-found": "",
 }
-"""Settings of each run; of ``tables``, all flat settings of the papers' tables."""
+"""Settings of each run; ``tables`` are all flat settings of the papers' tables."""
 
 
 def digest(directory: Path) -> dict[str, str]:
@@ -215,7 +218,13 @@ def main(verb: str, names: list[str], engine: str = "in-process") -> int:
                     bad += 1
                     print(f"{name}: FAILED {result.output[-600:]} {result.exception!r}")
                     continue
-            got = digest(output) | predictions(output, Path(folder)) if settings else tables()
+            if settings:
+                got = digest(output) | predictions(output, Path(folder))
+            elif name == "tables":
+                got = tables()
+            else:
+                read = readers.outcomes(name.removeprefix("readers-"))
+                got = {file: readers.digest(outcome) for file, outcome in read.items()}
             if verb == "record":
                 stored[name] = got
                 print(f"{name}: {len(got)} files")
