@@ -10,9 +10,8 @@ import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,115 +43,45 @@ CLIENT = "client of the point"
 """Column with the number of each point's client, if they are given."""
 
 
-@dataclass(frozen=True)
-class _Arrays:
-    """Images or vectors."""
-
-    points: NDArray[Any]
-    labels: ClassLabels
-    suffix: ClassVar[str] = ".npz"
-
-    def take(self, rows: Ints) -> _Arrays:
-        return _Arrays(self.points[rows], self.labels.take(rows))
-
-    def write(self, file: Path) -> None:
-        kind = "images" if self.points.ndim == 4 else "vectors"
-        arrays: dict[str, Any] = {kind: self.points, "labels": self.labels.cells()}
-        np.savez(file, **arrays)
+Rows = Any
+"""Points: arrays by name, a table of Arrow, or a data set of Hugging Face."""
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A table of Arrow with a column of labels."""
-
-    table: Any
-    label: str
-    where: str
-    suffix: ClassVar[str] = ".parquet"
-
-    @property
-    def labels(self) -> ClassLabels:
-        return class_labels(self.table.column(self.label), self.where)
-
-    def take(self, rows: Ints) -> _Table:
-        return _Table(self.table.take(rows), self.label, self.where)
-
-    def write(self, file: Path) -> None:
-        import pyarrow.parquet as pq  # type: ignore[import-untyped]
-
-        pq.write_table(self.table, file)
+def _take(rows: Rows, numbers: Ints) -> Rows:
+    if isinstance(rows, dict):
+        return {name: array[numbers] for name, array in rows.items()}
+    return rows.select(numbers) if is_of(rows, "datasets", "Dataset") else rows.take(numbers)
 
 
-@dataclass(frozen=True)
-class _HubData:
-    """A data set of Hugging Face."""
-
-    dataset: Any
-    label: str
-    where: str
-    suffix: ClassVar[str] = ".parquet"
-
-    @property
-    def labels(self) -> ClassLabels:
-        column = self.dataset.select_columns(self.label).with_format("arrow")[:]
-        return class_labels(column.column(0), self.where)
-
-    def take(self, rows: Ints) -> _HubData:
-        return _HubData(self.dataset.select(rows), self.label, self.where)
-
-    def write(self, file: Path) -> None:
-        import pyarrow.parquet as pq
-        from datasets.table import embed_table_storage
-
-        schema = self.dataset.features.arrow_schema
-        try:
-            with pq.ParquetWriter(file, schema) as writer:
-                for batch in self.dataset.with_format("arrow").iter(BLOCK):
-                    # Pictures may be paths.
-                    writer.write_table(embed_table_storage(batch.cast(schema)).cast(schema))
-        except FileNotFoundError as error:
-            raise UserError(
-                f"{self.where}: the data set names a file that is missing ({error}).",
-                "file-missing",
-            ) from None
+def _with_column(rows: Rows, name: str, values: NDArray[Any]) -> Rows:
+    if isinstance(rows, dict):
+        return rows | {name: values}
+    if is_of(rows, "datasets", "Dataset"):
+        return rows.add_column(name, values)
+    return rows.append_column(name, [values])
 
 
-@dataclass(frozen=True)
-class _OfClients:
-    """Points with labels whose clients are given."""
+def _write(rows: Rows, file: Path) -> None:
+    if isinstance(rows, dict):
+        np.savez(file.with_suffix(".npz"), **rows)
+        return
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-    rows: _Rows
-    clients: Ints
+    file = file.with_suffix(".parquet")
+    if not is_of(rows, "datasets", "Dataset"):
+        pq.write_table(rows, file)
+        return
+    from datasets.table import embed_table_storage
 
-    @property
-    def suffix(self) -> str:
-        return self.rows.suffix
-
-    @property
-    def labels(self) -> ClassLabels:
-        return self.rows.labels
-
-    def take(self, rows: Ints) -> _OfClients:
-        return _OfClients(self.rows.take(rows), self.clients[rows])
-
-    def write(self, file: Path) -> None:
-        self.rows.write(file)
-        _add_column(file, CLIENT, self.clients)
-
-
-_Rows = _Arrays | _Table | _HubData | _OfClients
-"""Points with labels, ready to be written to a file of the suffix."""
-
-
-def _add_column(file: Path, name: str, values: Ints) -> None:
-    import pyarrow.parquet as pq
-
-    if file.suffix == ".npz":
-        with np.load(file) as stored:
-            arrays: dict[str, Any] = {**stored, name: values}
-        np.savez(file, **arrays)
-    else:
-        pq.write_table(pq.read_table(file).append_column(name, [values]), file)
+    schema = rows.features.arrow_schema
+    with pq.ParquetWriter(file, schema) as writer:
+        for batch in rows.with_format("arrow").iter(BLOCK):
+            try:  # pictures may be paths
+                writer.write_table(embed_table_storage(batch.cast(schema)).cast(schema))
+            except FileNotFoundError as error:
+                raise UserError(
+                    f"The data set names a file that is missing ({error}).", "file-missing"
+                ) from None
 
 
 def client_numbers(clients: Any, num_points: int) -> Ints:
@@ -223,58 +152,52 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
             )
         data, test = data["train"], data["test"]
     label_column = column_name(label_column)
-    train = _rows(data, label_column, "data")
+    train, labels = _rows(data, label_column, "data")
     if clients is not None:
         frame = data if is_frame(data) else data[0] if isinstance(data, tuple | list) else None
         _refuse_other_order(frame, clients, "data and clients", "clients.loc[data.index]")
-        train = _OfClients(train, client_numbers(clients, len(train.labels.numbers)))
+        clients = client_numbers(clients, len(labels))
+        train = _with_column(train, CLIENT, clients)
     if test is None:
-        labels = train.labels.numbers
-        if (labels == UNLABELED).all():
+        if (labels.numbers == UNLABELED).all():
             raise UserError(
                 "data holds no label: -1 and missing values are none.", "labels-missing"
             )
-        in_test = stratified_test(labels)
+        in_test = stratified_test(labels.numbers)
         if not in_test.any():
             raise UserError(
                 "data is too small for a fifth of every class to be split off as test data: "
                 "give more points, or test data as test=…",
                 "too-few-points",
             )
-        everything = train
-        train, of_test = (train.take(np.flatnonzero(part)) for part in (~in_test, in_test))
-        if isinstance(everything, _OfClients) and isinstance(of_test, _OfClients):
-            if lost := {*everything.clients.tolist()} - {*everything.clients[~in_test].tolist()}:
-                raise UserError(
-                    f"{len(lost)} of the clients have test points alone, if a fifth of every class "
-                    "is split off: give test data as test=…",
-                    "too-few-points",
-                )
-            of_test = of_test.rows
+        if clients is not None and (lost := {*clients.tolist()} - {*clients[~in_test].tolist()}):
+            raise UserError(
+                f"{len(lost)} of the clients have test points alone, if a fifth of every class "
+                "is split off: give test data as test=…",
+                "too-few-points",
+            )
+        train, of_test = (_take(train, np.flatnonzero(part)) for part in (~in_test, in_test))
     else:
-        of_test = _rows(test, label_column, "test")
-        if of_test.suffix != train.suffix:
+        of_test, _ = _rows(test, label_column, "test")
+        if isinstance(of_test, dict) != isinstance(train, dict):
             raise UserError(
                 "Training and test data are a table and arrays; both must be in the same form.",
                 "splits-differ",
             )
-    splits = {"train": train, "test": of_test}
 
     def write(folder: Path) -> None:
-        for name, rows in splits.items():
-            rows.write(folder / f"{name}{rows.suffix}")
+        _write(train, folder / "train")
+        _write(of_test, folder / "test")
 
     return str(write_once(write))
 
 
-def _rows(data: Any, label_column: str, what: str) -> _Rows:
+def _rows(data: Any, label_column: str, what: str) -> tuple[Rows, ClassLabels]:
+    """Points with their labels, and these as numbers of classes."""
     if is_frame(data):
-        return _table(arrow_table(data, what), label_column, what)
-    if is_of(data, "datasets", "IterableDataset"):
-        raise UserError(
-            f"{what} is a data set of Hugging Face that streams; load it whole.",
-            "data-not-readable",
-        )
+        table = arrow_table(data, what)
+        label = _label(table.column_names, label_column, what)
+        return table, class_labels(table.column(label), f"Column {label!r} of {what}")
     if is_of(data, "datasets", "Dataset"):
         return _hub_data(data, label_column, what)
     if isinstance(data, tuple | list) and len(data) == 2:
@@ -288,7 +211,7 @@ def _rows(data: Any, label_column: str, what: str) -> _Rows:
                 f"{what}: x has a column {name!r}, the name of the labels y.", "name-twice"
             )
         labels = class_labels(y, "y", table.num_rows)
-        return _table(table.append_column(name, [labels.cells()]), name, what)
+        return table.append_column(name, [labels.cells()]), labels
     if is_of(data, "torch.utils.data", "Dataset"):
         return _from_torch(data, what)
     raise UserError(f"{what} is a {type(data).__name__}; it must be {DATA}.", "data-not-readable")
@@ -308,23 +231,19 @@ def _refuse_other_order(x: Any, y: Any, what: str, remedy: str) -> None:
         )
 
 
-def _arrays(x: Any, y: Any, what: str) -> _Rows:
+def _arrays(x: Any, y: Any, what: str) -> tuple[Rows, ClassLabels]:
     if are_pictures(x):  # as files have them, of any size and mode
         import pyarrow as pa
 
         labels = class_labels(y, f"y of {what}", len(x))
-        table = pa.table({"image": encoded_pictures(x, what), "label": labels.cells()})
-        return _Table(table, "label", f"y of {what}")
+        return pa.table({"image": encoded_pictures(x, what), "label": labels.cells()}), labels
     points = images_or_vectors(x, f"x of {what}")
-    return _Arrays(points, class_labels(y, f"y of {what}", len(points)))
+    labels = class_labels(y, f"y of {what}", len(points))
+    kind = "images" if points.ndim == 4 else "vectors"
+    return {kind: points, "labels": labels.cells()}, labels
 
 
-def _table(table: Any, label_column: str, what: str) -> _Table:
-    label = _label(table.column_names, label_column, what)
-    return _Table(table, label, f"Column {label!r} of {what}")
-
-
-def _hub_data(dataset: Any, label_column: str, what: str) -> _HubData:
+def _hub_data(dataset: Any, label_column: str, what: str) -> tuple[Rows, ClassLabels]:
     import datasets
 
     if dataset.format["type"] == "custom":
@@ -339,7 +258,8 @@ def _hub_data(dataset: Any, label_column: str, what: str) -> _HubData:
             dataset = dataset.cast_column(name, datasets.Image())
     places, _ = columns_by_name(dataset.column_names)
     label = dataset.column_names[places[_label([*places], label_column, what)]]
-    return _HubData(dataset, label, f"Column {label!r} of {what}")
+    column = dataset.select_columns(label).with_format("arrow")[:].column(0)
+    return dataset, class_labels(column, f"Column {label!r} of {what}")
 
 
 def _label(columns: list[str], named: str, what: str) -> str:
@@ -355,31 +275,17 @@ def _label(columns: list[str], named: str, what: str) -> str:
     return label
 
 
-def _from_torch(dataset: Any, what: str) -> _Rows:
+def _from_torch(dataset: Any, what: str) -> tuple[Rows, ClassLabels]:
     try:
         examples = [dataset[index] for index in range(len(dataset))]
-    except (TypeError, NotImplementedError) as error:
-        raise UserError(
-            f"{what} is a data set of torch without a length, or without numbered points "
-            f"({error}).",
-            "data-not-readable",
-        ) from None
+    except (TypeError, NotImplementedError):
+        examples = []
     if not examples or any(not isinstance(one, tuple | list) or len(one) != 2 for one in examples):
         raise UserError(
-            f"{what} is a data set of torch; each of its points must be (x, y).",
+            f"{what} is a data set of torch; it must have a length, and its points must be (x, y).",
             "data-not-readable",
         )
-    points: Any
     points, labels = map(list, zip(*examples, strict=True))
-    if is_of(points[0], "torch", "Tensor"):
-        import torch
-
-        try:
-            points = torch.stack(points)
-        except (RuntimeError, TypeError):
-            raise UserError(
-                f"The points of {what} differ in shape; all must be alike.", "points-shape"
-            ) from None
     return _arrays(points, labels, what)
 
 
@@ -391,7 +297,7 @@ def naming_data(dataset: str) -> Iterator[None]:
     except UserError as error:
         text = str(error)
         for split, name in (("train", "data"), ("test", "the test data")):
-            for suffix in (_Table.suffix, _Arrays.suffix):
+            for suffix in (".parquet", ".npz"):
                 text = text.replace(str(Path(dataset) / f"{split}{suffix}"), name)
         error.args = (text,)
         raise

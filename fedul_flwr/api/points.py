@@ -158,12 +158,13 @@ def images_or_vectors(points: Any, what: str = "x") -> NDArray[Any]:
     if array.ndim == 2:
         refuse_too_wide(array.shape[1], what)
         return array.astype(np.float64 if array.itemsize > 4 else np.float32)
+    first = points[0] if isinstance(points, list | tuple) else points
+    of_torch = is_of(first, "torch", "Tensor") and array.ndim == 4
     if array.ndim == 3:
         array = array[..., np.newaxis]
     if array.ndim != 4 or 0 in array.shape[1:]:
         raise UserError(f"{what} has the shape {array.shape}; it must be {FORMS}.", "points-shape")
     channels = (1, 3)
-    of_torch = is_of(points, "torch", "Tensor") and as_array(points).ndim == 4
     if array.shape[1] in channels and (of_torch or array.shape[3] not in channels):
         array = array.transpose(0, 2, 3, 1)
     if array.shape[3] not in channels:

@@ -57,10 +57,6 @@ class ClassLabels:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def take(self, rows: Ints) -> ClassLabels:
-        """Those of some points, by the same classes."""
-        return ClassLabels(self.numbers[rows], self.names, self.kind)
-
     @property
     def used(self) -> set[str]:
         """Names of the classes that occur."""
@@ -98,8 +94,11 @@ class ClassLabels:
             raise UserError(
                 f"{where} holds the label {name}; allowed are {allowed}.", "label-unknown"
             )
-        moved = np.array([*(positions[name] for name in self.names), UNLABELED], dtype=np.int64)
-        return ClassLabels(moved[self.numbers], tuple(names), "name")
+        return self._moved(positions, tuple(names), "name")
+
+    def _moved(self, to: Mapping[str, int], names: tuple[str, ...], kind: Kind) -> ClassLabels:
+        numbers = np.array([*(to[name] for name in self.names), UNLABELED], dtype=np.int64)
+        return ClassLabels(numbers[self.numbers], names, kind)
 
 
 def class_labels(values: Any, where: str, count: int | None = None) -> ClassLabels:
@@ -198,18 +197,12 @@ def distinct_values(values: Any, where: str, count: int | None = None) -> tuple[
     if isinstance(values, pa.Array | pa.ChunkedArray):
         codes, distinct = _of_arrow(values, where)
     else:
-        column = _one_column(values, where)
-        if isinstance(column, list):
-            _refuse_mixed(column, where)
-            column = pd.Series(column, dtype=object)
-        elif isinstance(column, np.ndarray):
-            _refuse_dates(column, where)
-            if column.dtype.kind in "US":
-                column = column.astype(object)
+        objects = _objects(values, where)
+        _refuse_mixed(objects, where)
         try:
-            codes, uniques = pd.factorize(column)
-        except (TypeError, NotImplementedError, pa.ArrowException):  # values without a hash
-            raise _no_label(next(iter(column), None), where) from None
+            codes, uniques = pd.factorize(pd.Series(objects, dtype=object))
+        except TypeError:  # values without a hash
+            raise _no_label(objects[0], where) from None
         codes, distinct = codes.astype(np.int64), uniques.tolist()
     if count is not None and len(codes) != count:
         raise UserError(
@@ -241,59 +234,33 @@ def _of_arrow(column: Any, where: str) -> tuple[Ints, list[Any]]:
     return codes, encoded.dictionary.to_pylist()
 
 
-def _one_column(values: Any, where: str) -> Any:
-    """A list, an array ``(n,)`` of NumPy, or a column of pandas."""
+def _objects(values: Any, where: str) -> list[Any]:
+    """One object of Python for each point."""
     import pandas as pd
 
-    if isinstance(values, pd.DataFrame):
-        if values.shape[1] != 1:
-            raise UserError(
-                f"{where} has {values.shape[1]} columns; it must have one value for each point.",
-                "labels-type",
-            )
+    what = type(values).__name__
+    is_one = not isinstance(values, str | bytes | Mapping) and hasattr(values, "__len__")
+    if isinstance(values, pd.DataFrame) and values.shape[1] == 1:
         values = values.iloc[:, 0]
-    if isinstance(values, pd.Series | pd.Index | pd.api.extensions.ExtensionArray):
-        if values.dtype == object or isinstance(values.dtype, pd.SparseDtype):
-            return _one_column(np.asarray(values), where)
-        if values.dtype.kind in "mM":
-            _refuse_dates(np.asarray(values, dtype="datetime64[ns]"), where)
-        return values
-    if hasattr(values, "detach"):  # a tensor
+    elif hasattr(values, "detach"):  # a tensor
         values = values.detach().cpu()
         values = (values.float() if values.dtype.is_floating_point else values).numpy()
-    if hasattr(values, "toarray"):
-        raise UserError(
-            f"{where} is sparse; it must have one value for each point: {where}.toarray().",
-            "labels-type",
-        )
-    if isinstance(values, np.ma.MaskedArray):
+    elif isinstance(values, np.ma.MaskedArray):
         gaps = np.ma.getmaskarray(values)
         values = values.data.astype(object)
         values[gaps] = None
-    if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
-        raise UserError(
-            f"{where} is a {type(values).__name__}; it must have one value for each point.",
-            "labels-type",
-        )
-    if not isinstance(values, np.ndarray) and hasattr(values, "__array__"):
+    elif not isinstance(values, pd.Series | pd.Index | np.ndarray) and hasattr(values, "__array__"):
         values = np.asarray(values)
-    if isinstance(values, np.ndarray):
-        if values.ndim == 2 and values.shape[1] == 1:
-            values = values[:, 0]
-        if values.ndim != 1:
-            raise UserError(
-                f"{where} has the shape {values.shape}; it must have one value for each point.",
-                "labels-type",
-            )
-        return values if values.dtype != object else _plain(values.tolist())
-    return _plain(list(values))
-
-
-def _plain(values: list[Any]) -> list[Any]:
-    """Objects of Python in place of arrays and tensors of one number."""
-    types = set(map(type, values))
-    if not any(hasattr(kind, "item") for kind in types):
-        return values
+    if isinstance(values, np.ndarray) and values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if getattr(values, "ndim", 1) != 1 or hasattr(values, "toarray") or not is_one:
+        shape = f" of shape {tuple(values.shape)}" if hasattr(values, "shape") else ""
+        raise UserError(
+            f"{where} is a {what}{shape}; it must have one value for each point.", "labels-type"
+        )
+    if hasattr(values, "dtype"):
+        values = pd.Series(values).astype(object)
+    # Arrays and tensors of one number are this number.
     return [v.item() if hasattr(v, "item") and getattr(v, "ndim", 0) == 0 else v for v in values]
 
 
@@ -309,11 +276,6 @@ def _refuse_mixed(values: list[Any], where: str) -> None:
             raise UserError(
                 f"{where} holds numbers and truth values; give one kind of labels.", "labels-type"
             )
-
-
-def _refuse_dates(values: NDArray[Any], where: str) -> None:
-    if values.dtype.kind in "mM" and not np.isnat(values).all():
-        raise _dates(where)
 
 
 def _dates(where: str) -> UserError:
@@ -394,12 +356,4 @@ def union(one: ClassLabels, other: ClassLabels) -> tuple[ClassLabels, ClassLabel
     """Both by the classes of both."""
     names = sorted_classes({*one.names, *other.names})
     numbers = {name: number for number, name in enumerate(names)}
-    first, second = (
-        ClassLabels(
-            np.array([*(numbers[name] for name in labels.names), UNLABELED])[labels.numbers],
-            names,
-            labels.kind,
-        )
-        for labels in (one, other)
-    )
-    return first, second
+    return one._moved(numbers, names, one.kind), other._moved(numbers, names, other.kind)

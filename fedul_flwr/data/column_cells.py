@@ -166,21 +166,18 @@ def _refuse_truth_among_numbers(cells: Cells, present: Any) -> None:
 
 
 def _refuse_odd_texts(cells: Cells, odd: Any) -> None:
+    """Refuse texts among numbers."""
+    import pyarrow.compute as pc
+
+    row = pc.index(stripped(cells.column), odd[0]).as_py() + 1
+    more = f" and {len(odd) - 1} more such cells of {len(cells.column)}" if len(odd) > 1 else ""
+    rule = 'a number with a "below", or ' if _matches(odd, _BOUND).all() else ""
     raise UserError(
-        f"{cells.here} holds numbers, and {_first(odd)!r}{_among(odd, cells)}: write a number with "
-        "a decimal point, leave the cell empty, or say in a columns file what the column is: "
-        f"{_rule(odd)}categories.",
+        f"{cells.here} holds {_first(odd)!r}{more}, where a number is needed, "
+        f"{'the first ' * (len(odd) > 1)}in row {row}: write it with a decimal point, leave the "
+        f"cell empty, or say in a columns file what the column is: {rule}categories.",
         "cell-not-a-number",
     )
-
-
-def _among(odd: Any, cells: Cells) -> str:
-    return f" and {len(odd) - 1} more such cells of {len(cells.column)}" if len(odd) > 1 else ""
-
-
-def _rule(odd: Any) -> str:
-    """The rule of a columns file for cells such as ``<0.5``, as the beginning of a list."""
-    return 'a number with a "below", or ' if _matches(odd, _BOUND).all() else ""
 
 
 def odd_texts(cells: Cells) -> list[str]:
@@ -197,7 +194,7 @@ def numbers(cells: Cells) -> Floats:
         return cells.floats
     column = _without_dictionary(cells)
     if is_text(column.type):
-        column = _numbers_of_texts(cells, _stripped(column))
+        column = _numbers_of_texts(cells, stripped(column))
     else:
         _refuse_other_types(cells._replace(column=column))
     # Whole numbers beyond 2^53 are rounded, not refused.
@@ -211,13 +208,7 @@ def _numbers_of_texts(cells: Cells, texts: Any) -> Any:
     present = texts.drop_null()
     odd = present.filter(pa.array(~(_matches(present, _NUMBER) | _matches(present, _TRUTH))))
     if len(odd):
-        rule = ', or give the column a "below" in the columns file' if _rule(odd) else ""
-        raise UserError(
-            f"{cells.here} holds {_first(odd)!r}{_among(odd, cells)}, where a number is needed, "
-            f"{'the first ' * (len(odd) > 1)}in row {pc.index(texts, odd[0]).as_py() + 1}: "
-            f"write it with a decimal point, or leave the cell empty{rule}.",
-            "cell-not-a-number",
-        )
+        _refuse_odd_texts(cells, odd)
     _refuse_truth_among_numbers(cells, present)
     for truth, number in (("^(?i:true)$", "1"), ("^(?i:false)$", "0")):
         texts = pc.replace_substring_regex(texts, truth, number)
@@ -236,7 +227,7 @@ def with_bounds(cells: Cells, below: float, mark: str = "") -> tuple[Cells, int]
 
     if cells.floats is not None or not is_text(cells.column.type):
         return cells, 0
-    texts, count = _stripped(cells.column).to_pylist(), 0
+    texts, count = stripped(cells.column).to_pylist(), 0
     for row, text in enumerate(texts):
         if (bound := re.match(_BOUND, text or "")) is None:
             continue
@@ -297,7 +288,7 @@ def _texts(cells: Cells) -> NDArray[np.object_]:
 
     column = _without_dictionary(cells)
     if is_text(column.type):
-        return np.array(pc.utf8_normalize(_stripped(column), "NFC").to_pylist(), dtype=object)
+        return np.array(pc.utf8_normalize(stripped(column), "NFC").to_pylist(), dtype=object)
     if pa.types.is_temporal(column.type):
         return np.array(column.cast(pa.string()).to_pylist(), dtype=object)
     _refuse_other_types(cells._replace(column=column))
@@ -338,10 +329,10 @@ def canonical(text: str) -> str:
 def _present_cells(cells: Cells) -> Any:
     """The cells that have a value."""
     column = cells.column
-    return (_stripped(column) if is_text(column.type) else column).drop_null()
+    return (stripped(column) if is_text(column.type) else column).drop_null()
 
 
-def _stripped(texts: Any) -> Any:
+def stripped(texts: Any) -> Any:
     """Texts without spaces around them; null where one says that a value is missing."""
     import pyarrow as pa
     import pyarrow.compute as pc

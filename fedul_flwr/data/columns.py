@@ -250,74 +250,46 @@ def _parse_column(one: Any, where: str) -> Column:
     written = one.get("name") if isinstance(one, dict) else None
     if not isinstance(written, str) or not (name := column_name(written)):
         raise UserError(f'{where}: every column needs a "name".', "columns-file-wrong")
-    for key in one:
-        if key not in _KEYS:
-            raise UserError(
-                f"{where}: column {name!r} has the unknown key {key!r}.", "columns-file-wrong"
-            )
-    categories = one.get("categories")
-    if categories is not None:
-        are_texts = isinstance(categories, list) and all(
-            isinstance(value, str) and value for value in categories
-        )
-        if not are_texts or not categories:
-            raise UserError(
-                f"{where}: the categories of column {name!r} must be a list of texts.",
-                "columns-file-wrong",
-            )
-        _refuse_twice(categories, f"{where}, column {name!r}")
-        if one.keys() & {"mean", "scale", "below"}:
-            raise UserError(
-                f"{where}: column {name!r} has categories, so it has no mean, scale or below.",
-                "columns-file-wrong",
-            )
-        for value in categories:
-            if value.strip() in MISSING_TEXTS:
-                raise UserError(
-                    f"{where}: {value!r} in column {name!r} is a missing value, and no category.",
-                    "columns-file-wrong",
-                )
-    other = one.get("other", False)
+
+    def refuse(what: str) -> UserError:
+        return UserError(f"{where}: column {name!r} {what}.", "columns-file-wrong")
+
+    if odd := [key for key in one if key not in _KEYS]:
+        raise refuse(f"has the unknown key {odd[0]!r}")
+    keys = ("mean", "scale", "below")
+    numbers: dict[str, Any] = {key: one[key] for key in keys if one.get(key) is not None}
+    categories, fill, other = one.get("categories"), one.get("fill"), one.get("other", False)
     if not isinstance(other, bool) or (other and categories is None):
-        raise UserError(
-            f'{where}: "other" of column {name!r} must be true or false, and goes with categories.',
-            "columns-file-wrong",
-        )
-    column = Column(
-        name,
-        None if categories is None else tuple(categories),
-        _number(one, "mean", where),
-        _number(one, "scale", where),
-        other,
-    )
+        raise refuse('has an "other" that is not true or false, or no categories beside it')
     if categories is None:
-        below = _number(one, "below", where)
-        return replace(column, fill=_number(one, "fill", where), below=below)
-    fill = one.get("fill")
+        numbers |= {} if fill is None else {"fill": fill}
+        for key, value in numbers.items():
+            if not _is_number(key, value):
+                bounds = {"scale": " above 0", "below": " from 0 to 1"}
+                raise refuse(f"has a {key} that is no finite number{bounds.get(key, '')}")
+        numbers = {key: float(value) for key, value in numbers.items()}
+        return Column(name, **numbers)
+    if numbers:
+        raise refuse("has categories, so it has no mean, scale or below")
+    is_list = isinstance(categories, list) and bool(categories)
+    if not is_list or not all(isinstance(value, str) and value for value in categories):
+        raise refuse("has categories that are no list of texts")
+    _refuse_twice(categories, f"{where}, column {name!r}")
+    if gaps := [value for value in categories if value.strip() in MISSING_TEXTS]:
+        raise refuse(f"has the category {gaps[0]!r}, which is a missing value")
+    column = Column(name, tuple(categories), other=other, fill=fill)
     if fill is not None and fill not in column.values:
-        raise UserError(
-            f"{where}: the fill of column {name!r} must be one of its categories "
-            f"({', '.join(column.values[:20])}).",
-            "columns-file-wrong",
-        )
-    return replace(column, fill=fill)
+        raise refuse(f"has a fill that is none of its categories ({', '.join(column.values[:20])})")
+    return column
 
 
-def _number(one: Mapping[str, Any], key: str, where: str) -> float | None:
-    value = one.get(key)
-    if value is None:
-        return None
-    valid = isinstance(value, int | float) and not isinstance(value, bool)
+def _is_number(key: str, value: Any) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
     # JSON has whole numbers beyond every float; what fills a gap is stored as float32.
-    valid = valid and abs(value) <= (_LARGEST if key == "fill" else sys.float_info.max)
-    bounds = {"scale": (" above 0", 5e-324, math.inf), "below": (" from 0 to 1", 0, 1)}
-    least, low, high = bounds.get(key, ("", -math.inf, math.inf))
-    if not valid or not math.isfinite(value) or not low <= value <= high:
-        raise UserError(
-            f"{where}: the {key} of column {one['name']!r} must be a finite number{least}.",
-            "columns-file-wrong",
-        )
-    return float(value)
+    largest = _LARGEST if key == "fill" else sys.float_info.max
+    low, high = {"scale": (5e-324, largest), "below": (0, 1)}.get(key, (-largest, largest))
+    return low <= value <= high
 
 
 def _refuse_twice(names: Sequence[str], where: str) -> None:

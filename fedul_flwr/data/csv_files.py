@@ -21,7 +21,7 @@ from typing import Any
 
 from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import reason, regular_file
-from fedul_flwr.data.columns import MISSING_TEXTS
+from fedul_flwr.data.column_cells import stripped
 from fedul_flwr.data.csv_numbers import NUMBER
 from fedul_flwr.data.tables import Table, columns_by_name, in_memory
 from fedul_flwr.errors import UserError
@@ -141,12 +141,14 @@ class _MisfitError(Exception):
 
     def __init__(self, separator: str, width: int, where: str, cells: int) -> None:
         count = f"{width} cell{'s' * (width != 1)} separated by {SEPARATORS[separator]}"
-        hint = ", and a cell with a comma, such as 1,5, has to be in quotes" * (separator == ",")
+        hint = ""
         if where == "each row" and cells == width + 1:
             hint = "; names of rows have to be left out"
+        elif separator == "," and cells > width:
+            hint = "; a cell with a comma, such as 1,5, has to be in quotes"
         super().__init__(
             f"its header has {count} and {where} has {cells}: the first line must hold the names "
-            f"of the columns, one for each cell of every row{hint}"
+            f"of the columns, and each row needs as many cells{hint}"
         )
         self.separator, self.width = separator, width
 
@@ -156,25 +158,17 @@ def open_csv(path: Path, as_written: Collection[str] = ()) -> Table:
 
     Parameters
     ----------
-    as_written : columns in which ``NA`` and the like are texts; elsewhere they are missing values.
+    as_written : columns whose texts stay as they are; elsewhere spaces around them are taken away,
+        and ``NA`` and the like are missing values.
     """
     cells, twice, separator, notes = _read(path)
     content = {
-        name: column if name in as_written else _without_missing(column)
+        name: column if name in as_written else stripped(column)
         for name, column in zip(cells.column_names, cells.columns, strict=True)
     }
     return in_memory(
         str(path), content, twice=twice, note=", ".join(notes), separator=separator, untyped=True
     )
-
-
-def _without_missing(column: Any) -> Any:
-    import pyarrow as pa  # type: ignore[import-untyped]
-    import pyarrow.compute as pc  # type: ignore[import-untyped]
-
-    missing = pc.is_in(column, value_set=pa.array(sorted(MISSING_TEXTS)))
-    has_some = pc.any(missing).as_py()
-    return pc.if_else(missing, pa.scalar(None, pa.string()), column) if has_some else column
 
 
 def _read(path: Path) -> tuple[Any, tuple[str, ...], str, list[str]]:
@@ -256,7 +250,7 @@ def _candidates(body: str) -> list[str]:
 def _parse(data: bytes, body: str, mark: str, line: int) -> tuple[list[str], Any]:
     """Header and table of texts, by Arrow, or by Python's reader where rows have other numbers of
     cells because of empty ones at their ends; a _MisfitError where they have others."""
-    import pyarrow as pa
+    import pyarrow as pa  # type: ignore[import-untyped]
     from pyarrow import csv as arrow_csv
 
     # Arrow leaves cells in quotes after a space in the quotes.
@@ -407,25 +401,11 @@ def _without_header(path: Path) -> UserError:
 def read_csv_rows(path: Path) -> tuple[list[list[str]], str]:
     """Rows of a small CSV file, the header first, and how it was read if not as usual.
 
-    Cells are stripped of spaces, and empty rows left out, as are empty cells beyond the header's
-    last. Rows may have other numbers of cells; nothing is a missing value.
+    Cells are stripped of spaces, and empty rows left out; nothing is a missing value.
     """
-    text, encoding = read_csv_text(path)
-    start = _HINT.match(text)
-    assert start is not None
-    body = _COMMENTS.sub("", text[start.end() :])
-    rows_by_mark = {}
-    for mark in [start[1]] if start[1] in SEPARATORS else _candidates(body):
-        rows = [[cell.strip() for cell in row] for _, row in _records(body, mark)]
-        rows = [row for row in rows if any(row)]
-        width = max((n for n, cell in enumerate(rows[0], 1) if cell), default=0) if rows else 0
-        # A separator at the end of a row is nothing.
-        rows_by_mark[mark] = [row if any(row[width:]) else row[:width] for row in rows]
-
-    def fit(mark: str) -> tuple[bool, int]:
-        """By the right separator all rows are equally long, and the header has the most cells."""
-        lengths = [len(row) for row in rows_by_mark[mark]] or [0]
-        return len({*lengths}) == 1, lengths[0]
-
-    mark = max(rows_by_mark, key=fit)
-    return rows_by_mark[mark], ", ".join(_how(mark, encoding))
+    cells, twice, _, notes = _read(path)
+    if "" in twice:
+        raise UserError(f"{path} has a column without a name: name or remove it.", "csv-header")
+    columns = [column.fill_null("").to_pylist() for column in cells.columns]
+    rows = [[cell.strip() for cell in row] for row in zip(*columns, strict=True)]
+    return [cells.column_names, *filter(any, rows)], ", ".join(notes)

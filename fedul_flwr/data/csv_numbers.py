@@ -49,15 +49,14 @@ Forms = Mapping[tuple[str, str], int]
 def plain_numbers(table: Table, names: Iterable[str]) -> Table:
     """The table with numbers of the columns ``names`` as Python writes them, ``1234.5``.
 
-    Spaces around a cell are taken away, and a cell of spaces is missing. A column in which less
-    than half of the cells are numbers keeps its texts.
+    A column in which less than half of the cells are numbers keeps its texts.
     """
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 
     wanted = {name: table.column(name) for name in names}
     usual = _floats(wanted)
-    columns = {name: trimmed(column) for name, column in wanted.items() if name not in usual}
+    columns = {name: column for name, column in wanted.items() if name not in usual}
     forms = {name: rows for name, cells in columns.items() if (rows := _forms(cells))}
     # A point has its usual meaning unless the file gives a reason to doubt it.
     has_commas = any("," in _shown(one) or ("either", ",") in one for one in forms.values())
@@ -85,21 +84,12 @@ def doubtful_point(columns: Mapping[str, Any]) -> tuple[str, str] | None:
     means."""
     doubt = None
     for name, column in columns.items():
-        forms = _forms(trimmed(column))
+        forms = _forms(column)
         if _shown(forms):
             return None
         if (row := forms.get(("either", "."))) is not None:
             doubt = name, column[row].as_py()
     return doubt
-
-
-def trimmed(column: Any) -> Any:
-    """Texts without spaces around them; nothing but spaces is missing."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    texts = pc.utf8_trim_whitespace(column)
-    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
 
 
 def _floats(columns: Mapping[str, Any]) -> dict[str, Floats]:

@@ -39,7 +39,6 @@ from fedul_flwr.data.table_files import open_table, read_with_ids, usual_label
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts
 from fedul_flwr.data.types import (
     UNLABELED,
-    Inputs,
     InputShape,
     Ints,
     PartlyLabeledPoints,
@@ -308,23 +307,27 @@ def load_partly_labeled(
     key = cache_key(["partly labeled", str(root), list(input_shape), *table.identity], files)
     home = decoded_copy(key, [read], input_shape, table)
     inputs = open_array(home / "inputs.npy")
+    one = files[0] if files[0].suffix.lower() in data_files(input_shape) else None
+    names = [composed(file.relative_to(root).as_posix()) for file in files]
+    if one is not None:
+        names = [str(row) for row in range(len(inputs))]
+    notes: tuple[str, ...] = ()
     if by_folder:
-        names = _names(root, files)
         classes = {name: k for k, name in enumerate(class_names)}
         of_folders = [classes.get(name.partition("/")[0], UNLABELED) for name in names]
         labels = np.array(of_folders, dtype=np.int64)
-        return _in_order(_order(home), inputs, labels, names, copy_notes(home))
-    one = files[0] if files[0].suffix.lower() in data_files(input_shape) else None
-    names = _names(root, files) if one is None else tuple(map(str, range(len(inputs))))
-    labels, notes = _read_labels(
-        labels_file, names, list(class_names), str(one or root), files=one is None
+    else:
+        where = str(one or root)
+        labels, notes = _read_labels(labels_file, names, class_names, where, files=one is None)
+    order = _order(home)
+    return PartlyLabeledPoints(
+        inputs=inputs,
+        points=order,
+        labels=labels[order],
+        new=np.zeros(len(order), dtype=np.bool_),
+        names=tuple(names[point] for point in order),
+        notes=(*copy_notes(home), *notes),
     )
-    return _in_order(_order(home), inputs, labels, names, (*copy_notes(home), *notes))
-
-
-def _names(root: Path, files: Sequence[Path]) -> tuple[str, ...]:
-    """Names of images: their paths in the folder."""
-    return tuple(composed(file.relative_to(root).as_posix()) for file in files)
 
 
 def _order(home: Path) -> Ints:
@@ -342,19 +345,6 @@ def _order(home: Path) -> Ints:
 
     return open_array(
         build_once(home.with_name(f"{home.name}-order"), build, private=True) / "order.npy"
-    )
-
-
-def _in_order(
-    order: Ints, inputs: Inputs, labels: Ints, names: Sequence[str], notes: tuple[str, ...]
-) -> PartlyLabeledPoints:
-    return PartlyLabeledPoints(
-        inputs=inputs,
-        points=order,
-        labels=labels[order],
-        new=np.zeros(len(order), dtype=np.bool_),
-        names=tuple(names[point] for point in order),
-        notes=notes,
     )
 
 
@@ -387,19 +377,19 @@ def _has_class_folders(
         return False
     entries = [entry for entry in sorted(root.iterdir()) if not is_hidden(entry.name)]
     entries = [entry for entry in entries if entry.name.lower() != LABELS_FILE]
-    try:
-        _refuse_other_entries(root, entries, class_names)
-    except OwnDataError as error:
-        of_classes = any(e.is_dir() and composed(e.name) in class_names for e in entries)
-        if form == "auto" and of_classes and not labels_file.exists():
-            raise OwnDataError(
-                f"{str(error).rstrip('.')}; if folders are no classes, say format = 'files' in the "
-                "node config.",
-                error.code,
-            ) from None
-        if form == "auto":
+    folders = {composed(entry.name): entry for entry in entries if entry.is_dir()}
+    classes = [folders[name] for name in (*class_names, UNLABELED_FOLDER) if name in folders]
+    odd = [entry for entry in entries if entry not in classes]
+    if odd or not folders.keys() & set(class_names):
+        if form == "auto" and (labels_file.exists() or not folders.keys() & set(class_names)):
             return False
-        raise
+        what = f"{odd[0]} is no folder of a class" if odd else f"{root} holds no folder of a class"
+        raise OwnDataError(
+            f"{what}; they must be called {', '.join(class_names)} or {UNLABELED_FOLDER}, with "
+            "nothing beside them; if folders are no classes, say format = 'files' in the node "
+            "config.",
+            "label-unknown" if odd and odd[0].is_dir() else "folder-layout",
+        )
     if labels_file.exists():
         raise OwnDataError(
             f"{root} holds class folders, and {labels_file} gives labels too; remove one of them, "
@@ -413,26 +403,6 @@ def _has_class_folders(
             "class-names-wrong",
         )
     return True
-
-
-def _refuse_other_entries(root: Path, entries: Sequence[Path], class_names: Sequence[str]) -> None:
-    for entry in entries:
-        if not entry.is_dir():
-            raise OwnDataError(
-                f"{entry} lies beside the class folders; only folders may lie there.",
-                "folder-layout",
-            )
-        if composed(entry.name) not in (*class_names, UNLABELED_FOLDER):
-            raise OwnDataError(
-                f"The folder {entry} is called like no class; it must be one of "
-                f"{', '.join(class_names)} or {UNLABELED_FOLDER}.",
-                "label-unknown",
-            )
-    if not {composed(entry.name) for entry in entries} & set(class_names):
-        raise OwnDataError(
-            f"{root} holds no class folder; one or more of {', '.join(class_names)} are needed.",
-            "folder-layout",
-        )
 
 
 # Files
@@ -482,14 +452,16 @@ def _read_labels(
     if not file.exists():
         folders = f", and no folder is called {' or '.join(class_names)}" if files else ""
         return labels, (f"no point has a label, as there is no {file.name}{folders}",)
-    rows, note = _label_rows(file)
+    rows, note = read_rows(file)
+    if rows[0] != ["name", "label"]:
+        raise OwnDataError(f"{file} must begin with the header 'name,label'.", "labels-file-wrong")
     numbers = {name: index for index, name in enumerate(names)}
     if len(numbers) < len(names):
         name, _ = Counter(names).most_common(1)[0]
         raise OwnDataError(f"{where} holds two images called {name!r}; one may.", "name-twice")
     classes = {name: k for k, name in enumerate(class_names)}
     named: set[str] = set()
-    for written, label in rows:
+    for written, label in rows[1:]:
         # Windows and `find` write a path as 2024\x.png or ./2024/x.png.
         path = written.replace("\\", "/").removeprefix("./")
         name = written if written in numbers else path
@@ -513,21 +485,6 @@ def _read_labels(
         named.add(name)
         labels[numbers[name]] = number
     return labels, (f"{file.name}: {note}",) if note else ()
-
-
-def _label_rows(file: Path) -> tuple[list[list[str]], str]:
-    """Names and labels, of which only the number is checked, and how the file was read."""
-    rows, note = read_rows(file)
-    if not rows or rows[0] != ["name", "label"]:
-        raise OwnDataError(f"{file} must begin with the header 'name,label'.", "labels-file-wrong")
-    for row in rows[1:]:
-        if len(row) != 2:
-            raise OwnDataError(
-                f"The row of {row[0]!r} in {file} has {len(row)} values; it needs a name and a "
-                "label.",
-                "labels-file-wrong",
-            )
-    return rows[1:], note
 
 
 # What its tables hold

@@ -201,7 +201,7 @@ def _read_cells(
     """Names of the sets, their cells with columns in the order of ``class_names``, and how the file
     was read."""
     rows, note = read_rows(file)
-    if not rows or rows[0][0] != "set":
+    if rows[0][0] != "set":
         raise OwnDataError(
             f"{file} must begin with the header 'set,{','.join(class_names)}'.", "priors-header"
         )
@@ -221,12 +221,6 @@ def _read_cells(
         raise OwnDataError(f"{file} names no set; one row per set is needed.", "set-missing")
     sets = [row[0] for row in rows[1:]]
     for row in rows[1:]:
-        if len(row) != len(header) + 1:
-            raise OwnDataError(
-                f"The row of set {row[0]!r} in {file} has {len(row) - 1} values; it needs "
-                f"{len(header)}, one per class.",
-                "csv-ragged-row",
-            )
         if sets.count(row[0]) > 1:
             raise OwnDataError(
                 f"{file} names the set {row[0]!r} more than once; one row per set.", "name-twice"

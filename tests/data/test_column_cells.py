@@ -107,7 +107,7 @@ def test_given_what_is_no_feature_then_a_sentence_names_column_cell_and_remedy(
 def test_given_a_number_then_the_training_file_decides_and_a_later_text_is_refused() -> None:
     assert infer_column([cells(["1", "2"]), cells(["?"])]) == Column("c")
     assert "'?', where a number is needed" in said(numbers, cells(["?"]))
-    assert "holds numbers, and 'TRUE'" in said(numbers, cells(["37.5", "TRUE"]))
+    assert "'TRUE', where a number is needed" in said(numbers, cells(["37.5", "TRUE"]))
     assert infer_column([cells(["a", "b"]), cells([1, 2])]) == Column("c", ("1", "2", "a", "b"))
 
 

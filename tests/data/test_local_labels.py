@@ -83,8 +83,8 @@ def test_decoded_copies_are_for_this_user_only(owned: Path, cache: Path) -> None
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "labels-file-wrong"),
-        ("name,label\nb.png\n", "labels-file-wrong"),
+        ("", "csv-header"),
+        ("name,label\nb.png\n", "csv-ragged-row"),
         ("name,label\n1.png,dog\n", "labels-file-wrong"),
         ("name,label\nb.png,cow\n", "label-unknown"),
         ("name,label\nb.png,dog\nb.png,dog\n", "name-twice"),
