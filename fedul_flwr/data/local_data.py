@@ -35,7 +35,7 @@ from fedul_flwr.data.local_files import (
 )
 from fedul_flwr.data.priors_file import COUNTS_FILE, PRIORS_FILE, read_stated_priors
 from fedul_flwr.data.safe_files import open_array
-from fedul_flwr.data.table_files import open_table, read_with_ids, usual_label
+from fedul_flwr.data.table_files import open_table, read_table, usual_label
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts
 from fedul_flwr.data.types import (
     UNLABELED,
@@ -183,11 +183,11 @@ def open_points(
     elif root.suffix.lower() in single:
         names, points = [root.name], file_images(str(root), [root])
     elif root.suffix.lower() in tables and root.is_file():
-        if id_column:
-            names, points = read_with_ids(root, table, id_column)
-        else:
+        if single:
             points = open_file(root, shape, table)
             names = [str(row) for row in range(len(points))]
+        else:
+            names, points = read_table(root, table, id_column)
     else:
         raise UserError(
             f"{path} has an unknown type; allowed are {', '.join((*single, *tables))}.",

@@ -72,7 +72,7 @@ def open_file(path: Path, shape: InputShape, options: TableOptions) -> Images | 
     if len(shape) < 2:
         from fedul_flwr.data.table_files import read_table
 
-        return read_table(path, options)
+        return read_table(path, options)[1]
     if path.suffix.lower() == ".npz":
         return npz_images(path)
     from fedul_flwr.data.table_files import open_parquet, table_images

@@ -157,55 +157,53 @@ def _label(table: Table, options: TableOptions) -> str:
     return "" if options.trained or is_feature else label
 
 
-def read_table(path: Path, options: TableOptions) -> Table | Texts:
-    """Read the feature columns or the texts of a file; a column of labels is never read."""
-    if path.suffix.lower() == ".npz":
-        refuse_texts_in_npz(path, options)
-        return npz_table(path)
-    return _points(open_table(path, options), options)
-
-
-def _points(table: Table, options: TableOptions) -> Table | Texts:
-    if options.text:
-        return texts_of(table, options.text)
-    return features_of(table, options, _label(table, options))
-
-
-def read_with_ids(
-    path: Path, options: TableOptions, id_column: str
+def read_table(
+    path: Path, options: TableOptions, id_column: str = ""
 ) -> tuple[list[str], Table | Texts]:
-    """The texts in a column of identifiers, which is never a feature, and the points.
+    """The names of points, and their features or texts; a column of labels is never read.
 
-    A missing identifier is an empty text.
+    Parameters
+    ----------
+    id_column : a column with the names, where a missing one is an empty text; it is never a
+        feature. By default names are numbers of rows from 0.
     """
     import pyarrow as pa
 
     if path.suffix.lower() == ".npz":
-        raise UserError(
-            f"--id-column {id_column!r}: {path} has no columns with names.",
-            "option-without-effect",
-            option="--id-column",
-        )
+        if id_column:
+            raise UserError(
+                f"--id-column {id_column!r}: {path} has no columns with names.",
+                "option-without-effect",
+                option="--id-column",
+            )
+        refuse_texts_in_npz(path, options)
+        vectors = npz_table(path)
+        return [str(row) for row in range(len(vectors))], vectors
     id_column = column_name(id_column)
     table = open_table(path, options, id_column)
-    table.refuse_without(id_column, ", which --id-column names")
-    if id_column == options.text or (options.columns and id_column in options.columns.names):
-        raise UserError(
-            f"--id-column {id_column!r}: the model takes this column, so it is no identifier.",
-            "option-not-allowed",
-            option="--id-column",
-        )
-    try:
-        ids = table.column(id_column).cast(pa.string()).fill_null("").to_pylist()
-    except pa.ArrowException:
-        raise UserError(
-            f"--id-column {id_column!r} of {path} has the type {table.type_of(id_column)}; texts "
-            "or numbers are needed.",
-            "column-type",
-            option="--id-column",
-        ) from None
-    rest = [name for name in table.names if name != id_column]
-    return ids, _points(replace(table, content=table.content.select(rest)), options)
+    names = [str(row) for row in range(len(table))]
+    if id_column:
+        table.refuse_without(id_column, ", which --id-column names")
+        if id_column == options.text or (options.columns and id_column in options.columns.names):
+            raise UserError(
+                f"--id-column {id_column!r}: the model takes this column, so it is no identifier.",
+                "option-not-allowed",
+                option="--id-column",
+            )
+        try:
+            names = table.column(id_column).cast(pa.string()).fill_null("").to_pylist()
+        except pa.ArrowException:
+            raise UserError(
+                f"--id-column {id_column!r} of {path} has the type {table.type_of(id_column)}; "
+                "texts or numbers are needed.",
+                "column-type",
+                option="--id-column",
+            ) from None
+        rest = [name for name in table.names if name != id_column]
+        table = replace(table, content=table.content.select(rest))
+    if options.text:
+        return names, texts_of(table, options.text)
+    return names, features_of(table, options, _label(table, options))
 
 
 def refuse_texts_in_npz(path: Path, options: TableOptions) -> None:

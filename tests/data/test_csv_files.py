@@ -190,7 +190,8 @@ def test_a_point_that_nothing_explains_is_refused_beside_a_decimal_comma(tmp_pat
     tables = {}
     for row in ("1.234,5\t2", "1.234\t2", "1.234\t2.5", "0.512\t2"):
         (tmp_path / f"{len(tables)}.csv").write_text(f"a\tb\n{row}\n")
-        tables[row] = read_table(tmp_path / f"{len(tables)}.csv", TableOptions(columns=columns))
+        file = tmp_path / f"{len(tables)}.csv"
+        _, tables[row] = read_table(file, TableOptions(columns=columns))
     comma, doubtful, *clear = tables.values()
     found = [one.values.tolist()[0] for one in encode([comma, *clear], columns)]
     assert found == np.array([[1234.5, 2], [1.234, 2.5], [0.512, 2]], np.float32).tolist()
