@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -28,6 +29,7 @@ from fedul_flwr.data.decode import (
     upright,
 )
 from fedul_flwr.data.encode import infer_columns
+from fedul_flwr.data.formats import as_pixels
 from fedul_flwr.data.local_files import as_points
 from fedul_flwr.data.tables import (
     NO_OPTIONS,
@@ -37,7 +39,7 @@ from fedul_flwr.data.tables import (
     in_memory,
     refuse_too_wide,
 )
-from fedul_flwr.data.types import Bytes, Inputs, InputShape
+from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
 
 FORMS = "images (n, h, w), (n, h, w, 1 or 3), or (n, 1 or 3, h, w); vectors (n, d)"
@@ -169,18 +171,13 @@ def images_or_vectors(points: Any, what: str = "x") -> NDArray[Any]:
         array = array.transpose(0, 2, 3, 1)
     if array.shape[3] not in channels:
         raise UserError(f"{what} has the shape {array.shape}; it must be {FORMS}.", "points-shape")
-    return _bytes(array, what)
-
-
-def _bytes(images: NDArray[Any], what: str) -> Bytes:
-    if images.dtype == np.uint8:
-        return images
-    if images.dtype.kind != "f" or not ((images >= 0) & (images <= 1)).all():
-        got = images.dtype if images.dtype.kind != "f" else "numbers outside of [0, 1], or NaN"
+    pixels = as_pixels(array)
+    if pixels is None:
+        got = array.dtype if array.dtype.kind != "f" else "numbers outside of [0, 1], or NaN"
         raise UserError(
             f"{what} holds {got}; images must be uint8, or floats in [0, 1].", "points-type"
         )
-    return np.rint(images.astype(np.float64) * 255).astype(np.uint8)
+    return pixels
 
 
 def arrow_table(frame: Any, what: str = "x") -> Any:
@@ -196,11 +193,11 @@ def arrow_table(frame: Any, what: str = "x") -> Any:
         table = pa.table(frame)
         names = list(map(column_name, table.column_names))
         columns = [_plain_type(table.column(index)) for index in range(len(names))]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UserError(
-            f"{what} has several columns called {twice!r}; give each its own name.", "name-twice"
-        )
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise UserError(
+                f"{what} has several columns called {name!r}; give each its own name.", "name-twice"
+            )
     return pa.table(dict(zip(names, columns, strict=True)))
 
 

@@ -31,6 +31,7 @@ from fedul_flwr.data.decode import (
     list_batches,
 )
 from fedul_flwr.data.tables import Table, Texts
+from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
@@ -149,25 +150,29 @@ def npz_images(path: Path) -> Images:
             "and (n, height, width, 1 or 3).",
             "array-wrong",
         )
-    if array.dtype == np.uint8:
-        return PixelImages(str(path), array)
-    if array.dtype.kind != "f":
+    pixels = as_pixels(array)
+    if pixels is None:
         raise UserError(
-            f"Array 'images' of {path} has type {array.dtype}; allowed are uint8 and float in "
+            f"Array 'images' of {path} holds {array.dtype}; images must be uint8, or floats in "
             "[0, 1].",
             "array-wrong",
         )
-    pixels = np.empty(array.shape, dtype=np.uint8)
-    for start in range(0, len(array), BLOCK):
-        block = array[start : start + BLOCK]
-        if not ((block >= 0) & (block <= 1)).all():  # NaN fails both
-            raise UserError(
-                f"Array 'images' of {path} holds values that are not in [0, 1] (or not finite); "
-                "float images must be in [0, 1].",
-                "array-wrong",
-            )
-        pixels[start : start + BLOCK] = np.rint(block.astype(np.float64) * 255)
     return PixelImages(str(path), pixels)
+
+
+def as_pixels(images: NDArray[Any]) -> Bytes | None:
+    """Images as uint8 if they are, or are floats in [0, 1]; else None."""
+    if images.dtype == np.uint8:
+        return images
+    if images.dtype.kind != "f":
+        return None
+    pixels = np.empty(images.shape, dtype=np.uint8)
+    for start in range(0, len(images), BLOCK):
+        block = images[start : start + BLOCK]
+        if not ((block >= 0) & (block <= 1)).all():  # NaN fails both
+            return None
+        pixels[start : start + BLOCK] = np.rint(block.astype(np.float64) * 255)
+    return pixels
 
 
 def npz_split(path: Path, inputs: Images | Table) -> Split:

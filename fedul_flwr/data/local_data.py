@@ -384,12 +384,14 @@ def _has_class_folders(
         if form == "auto" and (labels_file.exists() or not folders.keys() & set(class_names)):
             return False
         what = f"{odd[0]} is no folder of a class" if odd else f"{root} holds no folder of a class"
-        raise OwnDataError(
+        what = (
             f"{what}; they must be called {', '.join(class_names)} or {UNLABELED_FOLDER}, with "
             "nothing beside them; if folders are no classes, say format = 'files' in the node "
-            "config.",
-            "label-unknown" if odd and odd[0].is_dir() else "folder-layout",
+            "config."
         )
+        if odd and odd[0].is_dir():
+            raise OwnDataError(what, "label-unknown")
+        raise OwnDataError(what, "folder-layout")
     if labels_file.exists():
         raise OwnDataError(
             f"{root} holds class folders, and {labels_file} gives labels too; remove one of them, "
