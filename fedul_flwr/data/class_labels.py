@@ -239,7 +239,8 @@ def _objects(values: Any, where: str) -> list[Any]:
     import pandas as pd
 
     what = type(values).__name__
-    is_one = not isinstance(values, str | bytes | Mapping) and hasattr(values, "__len__")
+    is_other = isinstance(values, str | bytes | Mapping | set | frozenset)
+    is_one = not is_other and hasattr(values, "__len__")
     if isinstance(values, pd.DataFrame) and values.shape[1] == 1:
         values = values.iloc[:, 0]
     elif hasattr(values, "detach"):  # a tensor

@@ -145,6 +145,12 @@ def test_given_a_name_for_each_point_then_torch_frames_and_arrays_have_the_same_
         assert sorted_rows(rows) == sorted_rows(VECTORS)
 
 
+def test_given_tensors_in_a_list_then_channels_come_first_as_in_one_tensor() -> None:
+    images = torch.from_numpy(IMAGES[:, :, :3].copy()).permute(0, 3, 1, 2)  # of width 3
+    np.testing.assert_array_equal(stored_points([*images]), IMAGES[:, :, :3])
+    np.testing.assert_array_equal(stored_points(images), IMAGES[:, :, :3])
+
+
 def test_given_pictures_of_other_sizes_and_modes_then_they_are_read_as_files_of_them() -> None:
     gray = [Image.fromarray(image[..., 0]) for image in IMAGES]
     data = Listed([(p.convert("RGB") if n else p, n % 2) for n, p in enumerate(gray)])

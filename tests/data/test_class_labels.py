@@ -76,6 +76,7 @@ def test_given_values_of_any_type_then_the_second_is_no_label_and_classes_are_th
         (["?", "mild"], "label-unknown"),
         ([object(), object()], "labels-type"),
         ("ab", "labels-type"),
+        ({"a", "b"}, "labels-type"),
         ([0, 1, 1], "points-and-labels-differ"),
     ],
 )
