@@ -7,28 +7,25 @@ from __future__ import annotations
 
 from fedul_flwr.config.method_settings import SupervisedPartSettings
 from fedul_flwr.data.types import Ints
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_training import arrived
 from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.local import LocalTask, Round, on_logits
+from fedul_flwr.learning.local import Round, Task, on_logits
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 
 
-class AllLabelsClient(MethodClient[PartlyLabeledData]):
+class AllLabelsClient(Client[PartlyLabeledData]):
     """Trains on its labeled points, which arrive in steps like other methods' unlabeled ones."""
 
-    data_class = PartlyLabeledData
-
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """The labeled points of this round's streaming step."""
-        return labeled_task(self.data, arrived(self.data, self.data.labeled, round), round)
+        return labeled_task(self.data, self.data.arrived(self.data.labeled, round.number), round)
 
 
-def labeled_task(data: PartlyLabeledData, positions: Ints, round: Round) -> LocalTask:
+def labeled_task(data: PartlyLabeledData, positions: Ints, round: Round) -> Task:
     """λ_s · cross-entropy of the labeled points at ``positions``, in augmented batches."""
     examples = data.examples
     points, labels = examples.points[positions], examples.labels[positions]
     batches = point_batches(examples.inputs, points, labels, round.plan)
     loss = scaled_cross_entropy(data.settings[SupervisedPartSettings].supervised_weight)
-    return LocalTask(len(points), batches, on_logits(loss))
+    return Task(batches, on_logits(loss))

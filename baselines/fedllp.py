@@ -9,14 +9,12 @@ import torch
 from torch import Tensor
 
 from fedul_flwr.config.method_settings import FedLLPSettings, FedLLPVATSettings
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import AnySetsData
-from fedul_flwr.federated.client_policy import SetAdmission
-from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.batches import Batches, bag_batches, num_batches, set_batches
+from fedul_flwr.learning.batches import Batch, Batches, bag_batches, num_batches, set_batches
 from fedul_flwr.learning.consistency import virtual_adversarial_loss
 from fedul_flwr.learning.dropout import with_dropout
-from fedul_flwr.learning.local import LocalTask, Loss, Network, Round, on_logits
+from fedul_flwr.learning.local import Loss, Network, Round, Task, on_logits
 from fedul_flwr.learning.plan import ramp_up
 from fedul_flwr.learning.proportions import ProportionLoss, over_bags
 
@@ -47,13 +45,7 @@ def released_unit(inputs: Tensor) -> float:
     return 2 * _DEVIATIONS.get(inputs.shape[1], 0.5) if inputs.dim() == 4 else 1.0
 
 
-class FedLLP(MethodStrategy):
-    """The base strategy, unchanged; clients match proportions."""
-
-    policy_class = SetAdmission
-
-
-class FedLLPClient(MethodClient[AnySetsData]):
+class FedLLPClient(Client[AnySetsData]):
     """Trains on label proportions (FedUL paper, eq. 18), one step per set or batch of bags."""
 
     data_class = AnySetsData
@@ -77,16 +69,16 @@ class FedLLPClient(MethodClient[AnySetsData]):
         bags, batch_size = int((-(-sizes // bag_size)).sum()), round.plan.batch_size
         return num_batches(bags, max(1, batch_size // bag_size) if batch_size else 0)
 
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """The proportion loss of each batch."""
-        objective = with_dropout(on_logits(self.loss()), self.settings[FedLLPSettings].dropout)
-        return LocalTask(len(self.data.sets.points), self.batches(round), objective)
+        loss = with_dropout(on_logits(self.loss()), self.settings[FedLLPSettings].dropout)
+        return Task(self.batches(round), loss)
 
 
 class FedLLPVATClient(FedLLPClient):
     """Adds virtual adversarial training (FedUL paper, eq. 19 and 20; Tsai & Lin 2020)."""
 
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """Proportion loss plus alpha times the largest change of predictions near each point."""
         task, options = super().task(round), self.settings[FedLLPVATSettings]
         if options.alpha == 0:
@@ -99,13 +91,14 @@ class FedLLPVATClient(FedLLPClient):
                 return options.alpha * ramp_up(round.number, RAMP_UP_ROUNDS)
             return options.alpha * ramp_up(next(steps) % epoch, RELEASED_EPOCHS * epoch)
 
-        def objective(network: Network, inputs: Tensor, sets: Tensor) -> Tensor:
+        def with_vat(network: Network, batch: Batch) -> Tensor:
+            inputs = batch.inputs
             # The adversarial step is a small difference of predictions: not in bfloat16.
             wide = network.wide()
             logits = wide(inputs)
             radius = options.radius * (released_unit(inputs) if is_release else 1.0)
             adversarial = virtual_adversarial_loss(wide, inputs, logits, radius=radius, xi=XI)
-            return loss(logits, sets) + weight() * adversarial
+            return loss(logits, batch.targets) + weight() * adversarial
 
         dropout = self.settings[FedLLPSettings].dropout
-        return replace(task, objective=with_dropout(objective, dropout))
+        return replace(task, loss=with_dropout(with_vat, dropout))

@@ -8,30 +8,23 @@ from torch.nn import functional
 
 from fedul_flwr.baselines.fedllp import FedLLPClient
 from fedul_flwr.config.method_settings import FedLLPDCSettings, FedLLPSettings
-from fedul_flwr.federated.disclosure import UNLABELED_SETS, measured
+from fedul_flwr.data.types import CONFIDENT_SHARE
+from fedul_flwr.federated.reports import CONFIDENT
 from fedul_flwr.learning.assignment import assign_set
+from fedul_flwr.learning.batches import Batch
 from fedul_flwr.learning.consistency import fixmatch_loss
 from fedul_flwr.learning.dropout import with_dropout
-from fedul_flwr.learning.local import LocalTask, Network, Round, frozen_statistics
-from fedul_flwr.learning.matching import CONFIDENT_SHARE
+from fedul_flwr.learning.local import Network, Round, Task, frozen_statistics
 from fedul_flwr.learning.proportions import bags_of
 from fedul_flwr.learning.views import fixed_strong_view
-
-DISCLOSURES = (
-    *UNLABELED_SETS,
-    measured(
-        (CONFIDENT_SHARE,),
-        "share of points whose strong views were trained on",
-        lambda settings: settings[FedLLPDCSettings].weight > 0,
-    ),
-)
-"""FedLLP's entries, and the share of points that the mask left."""
 
 
 class FedLLPDCClient(FedLLPClient):
     """Adds consistency with classes that are assigned anew in every step (Ma et al. 2026)."""
 
-    def task(self, round: Round) -> LocalTask:
+    reports = CONFIDENT
+
+    def task(self, round: Round) -> Task:
         """Proportion loss plus the weighted cross-entropy of strong views."""
         options = self.settings[FedLLPDCSettings]
         if options.weight == 0:
@@ -40,7 +33,8 @@ class FedLLPDCClient(FedLLPClient):
         shares = self.data.sets.priors
         confident: list[Tensor] = []
 
-        def objective(network: Network, inputs: Tensor, targets: Tensor) -> Tensor:
+        def of_batch(network: Network, batch: Batch) -> Tensor:
+            inputs, targets = batch.inputs, batch.targets
             weak = network(inputs)
             # Running statistics must describe unchanged points, as in testing.
             with frozen_statistics(network.model):
@@ -56,8 +50,8 @@ class FedLLPDCClient(FedLLPClient):
             confident.append(1 - masked)
             return loss(weak, targets) + options.weight * consistency
 
-        def metrics() -> dict[str, float]:
-            return {CONFIDENT_SHARE: float(torch.stack(confident).mean())}
+        def share() -> float:
+            return float(torch.stack(confident).mean())
 
-        dropped = with_dropout(objective, self.settings[FedLLPSettings].dropout)
-        return LocalTask(len(self.data.sets.points), self.batches(round), dropped, metrics)
+        dropped = with_dropout(of_batch, self.settings[FedLLPSettings].dropout)
+        return Task(self.batches(round), dropped, {CONFIDENT_SHARE: share})

@@ -6,34 +6,25 @@ from torch.nn import functional
 
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.method_settings import FedPLSettings
-from fedul_flwr.data.types import Value
+from fedul_flwr.data.types import CONFIDENT_SHARE, Value
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import AnySetsData
-from fedul_flwr.federated.client_policy import SetAdmission
-from fedul_flwr.federated.disclosure import CONFIDENCE, UNLABELED_SETS
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.reports import CONFIDENT
 from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.local import LocalTask, Round, on_logits
-from fedul_flwr.learning.matching import CONFIDENT_SHARE, threshold_for, top_probabilities
+from fedul_flwr.learning.local import Round, Task, on_logits
+from fedul_flwr.learning.matching import threshold_for, top_probabilities
 from fedul_flwr.learning.pseudo_labels import FixMixObjective
 
 MAJORITY = 0.5
 """Share of a client's points that must be confident for its warm-up to end."""
-DISCLOSURES = (*UNLABELED_SETS, CONFIDENCE)
-"""Sent by a client."""
 
 
-class FedPL(MethodStrategy):
-    """The base strategy, unchanged; clients label their points."""
-
-    policy_class = SetAdmission
-
-
-class FedPLClient(MethodClient[AnySetsData]):
+class FedPLClient(Client[AnySetsData]):
     """Trains on pseudo labels, and on mixtures of confident points with others."""
 
     data_class = AnySetsData
+    reports = CONFIDENT
 
     @property
     def options(self) -> FedPLSettings:
@@ -50,7 +41,7 @@ class FedPLClient(MethodClient[AnySetsData]):
         self._refuse_without_draw()
         super().check()
 
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """Points with their pseudo labels as targets.
 
         In warm-up the loss is plain cross-entropy on all of them: a new model is confident about
@@ -78,8 +69,8 @@ class FedPLClient(MethodClient[AnySetsData]):
         )
         if warm_up:
             plain = on_logits(functional.cross_entropy)
-            return LocalTask(len(labels), batches, plain, lambda: {CONFIDENT_SHARE: share})
-        return LocalTask(len(labels), batches, objective, objective.confidence.metrics)
+            return Task(batches, plain, {CONFIDENT_SHARE: share})
+        return Task(batches, objective, objective.confidence.reports)
 
     def _refuse_without_draw(self) -> None:
         if self.options.recipe == "release" and self.data.sets.drawn_priors is None:

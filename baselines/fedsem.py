@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
-from numpy.typing import NDArray
 
 from fedul_flwr.baselines.pseudo_label import label_by_network
-from fedul_flwr.data.types import Content, Value, number
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.data.types import Content, Floats, Value, number
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.client_training import labeling_views, staged_task
 from fedul_flwr.federated.messages import ARRAYS, to_arrays
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.reports import CONFIDENT
+from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.federated.transcript import Asked
-from fedul_flwr.learning.local import LocalTask, Round, load_arrays
+from fedul_flwr.learning.local import Round, Task, load_arrays
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels
 
 LABEL = "fedsem-label"
@@ -30,44 +27,36 @@ LABELED_WITH = "labeled-with"
 train on labels of one model or on none."""
 
 
-class FedSem(MethodStrategy):
+class FedSem(Strategy):
     """All clients label their points before the first round of the second stage."""
 
-    policy_class = LabelStages
     policy: LabelStages
 
     can_train_alone = False
-    _labeled_with = b""
+    state = {LABELED_WITH: None}
 
-    def client_config(self) -> dict[str, Value]:
-        """In a secure sum also by which model points were labeled."""
-        named = {LABELED_WITH: self._labeled_with.hex()} if self.settings.sums_updates else {}
-        return {**super().client_config(), **named}
-
-    def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Also by which model points were labeled."""
-        by = {LABELED_WITH: np.frombuffer(self._labeled_with, np.uint8)}
-        return {**super().state_dict(), **(by if self._labeled_with else {})}
-
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore the state."""
-        self._labeled_with = state.get(LABELED_WITH, np.zeros(0, np.uint8)).tobytes()
-        super().load_state_dict({key: v for key, v in state.items() if key != LABELED_WITH})
+    def client_config(self) -> dict[str, Value | Floats]:
+        """In a secure sum by which model points were labeled."""
+        if not self.settings.sums_updates:
+            return {}
+        by = self.state[LABELED_WITH]
+        return {LABELED_WITH: "" if by is None else by.tobytes().hex()}
 
     def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
         """The sample; a client that failed to label its points trains on its given labels only."""
         first_stage = self.policy.on_labels_only
         if not first_stage(round_number) and first_stage(round_number - 1):
             model = Content(to_arrays(arrays), {"after-round": round_number - 1})
-            self._labeled_with = Asked({ARRAYS: model.arrays}, {}).model
+            by = Asked({ARRAYS: model.arrays}, {}).model
+            self.state[LABELED_WITH] = np.frombuffer(by, np.uint8)
             self.registry.query(grid, LABEL, dict.fromkeys(self.registry.clients, model))
         return super().before_train(round_number, arrays, grid)
 
 
-class FedSemClient(MethodClient[PartlyLabeledData]):
+class FedSemClient(Client[PartlyLabeledData]):
     """Labels its points once, and trains on these labels in all later rounds."""
 
-    data_class = PartlyLabeledData
+    reports = CONFIDENT
     extra_phases = frozenset({LABEL})
 
     def on_phase(self, name: str, content: Content) -> Content:
@@ -85,7 +74,7 @@ class FedSemClient(MethodClient[PartlyLabeledData]):
         self.state.save(LABEL, after, stored)
         return Content()
 
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """Training on the given and the stored labels."""
 
         def label() -> PseudoLabels:

@@ -7,33 +7,31 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp import Grid
-from numpy.typing import NDArray
 from torch import nn
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import ScaffoldSettings
-from fedul_flwr.data.types import Floats, Value, below
+from fedul_flwr.data.types import Floats, Value
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.disclosure import AVERAGED, EVERY_ROUND, PARTLY_LABELED, TRAIN, Sent
 from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.messages import ARRAYS, array_record, metric, to_arrays, to_record
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.replies import STEPS
-from fedul_flwr.federated.strategy import ROBUST, MethodStrategy
+from fedul_flwr.federated.reports import STEPS
+from fedul_flwr.federated.strategy import ROBUST, Strategy
 from fedul_flwr.federated.updates import UpdateCodec, average_buffers
 from fedul_flwr.learning.batches import paired_batches
 from fedul_flwr.learning.consistency import MeanTeacherObjective
 from fedul_flwr.learning.device import move_model
-from fedul_flwr.learning.local import LocalTask, Records, Round, dump_arrays, load_arrays
+from fedul_flwr.learning.local import Records, Round, Task, dump_arrays, load_arrays
 from fedul_flwr.learning.plan import ramp_up
 
 CONSISTENCY_WEIGHT = 100.0
@@ -41,7 +39,7 @@ CONSISTENCY_WEIGHT = 100.0
 RAMP_UP_ROUNDS = 5
 """First rounds, over which the weight of consistency grows as exp(−5·(1 − t)²)."""
 TEACHER = "teacher"
-"""Record of the teacher in messages and replies; prefix of its arrays in a resumed run's state."""
+"""Record of the teacher in messages and replies, and its name in the state of a run."""
 TEACHER_STEPS = "teacher-steps"
 """Number of steps of all students so far, which determines the teacher's decay."""
 
@@ -75,7 +73,7 @@ class TeacherCodec(UpdateCodec):
         return {**super().expected(message, arrays), TEACHER: self.teacher}
 
 
-class FedSiam(MethodStrategy):
+class FedSiam(Strategy):
     """The base strategy on students; teachers are averaged in every round as well.
 
     The teacher starts as the initial global model. The clients of a round get the mean of the
@@ -83,10 +81,9 @@ class FedSiam(MethodStrategy):
     their median. The student is the model that is evaluated.
     """
 
-    policy_class = LabelStages
     can_train_alone = False
     codec: TeacherCodec
-    _steps = 0
+    state = {TEACHER: {}, TEACHER_STEPS: 0}
 
     def make_codec(self) -> TeacherCodec:
         """A codec for the model and its teacher."""
@@ -106,36 +103,25 @@ class FedSiam(MethodStrategy):
 
     def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
         """The sample; in the first round sets the teacher to the model."""
-        self.codec.teacher = self.codec.teacher or arrays
+        self.state[TEACHER] = self.state[TEACHER] or to_arrays(arrays)
+        self.codec.teacher = to_record(self.state[TEACHER])
         return super().before_train(round_number, arrays, grid)
 
     def client_config(self) -> dict[str, Value]:
         """Number of steps that the teacher has followed."""
-        return {TEACHER_STEPS: self._steps}
+        return {TEACHER_STEPS: int(self.state[TEACHER_STEPS])}
 
     def before_aggregate(self, replies: Sequence[Message], weights: Floats) -> None:
         """Average the teachers, and count their steps."""
-        records = []
+        records, steps = [], int(self.state[TEACHER_STEPS])
         for reply in replies:
             content = reply.content
             records.append(cast(ArrayRecord, content[TEACHER]))
-            self._steps += int(metric(reply, STEPS))
+            steps += int(metric(reply, STEPS))
             reply.content = RecordDict({name: content[name] for name in content if name != TEACHER})
         robust, before = self.settings.base in ROBUST, self.codec.teacher
-        self.codec.teacher = array_record(
-            average_buffers(records, weights, list(before), before, robust=robust)
-        )
-
-    def state_dict(self) -> dict[str, NDArray[Any]]:
-        """The base's state, the teacher and its steps."""
-        teacher = {f"{TEACHER}/{name}": a for name, a in to_arrays(self.codec.teacher).items()}
-        return super().state_dict() | teacher | {TEACHER_STEPS: np.array(self._steps)}
-
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore the state from :meth:`state_dict`."""
-        super().load_state_dict(state)
-        self.codec.teacher = to_record(below(f"{TEACHER}/", state))
-        self._steps = int(state.get(TEACHER_STEPS, 0))
+        mean = average_buffers(records, weights, list(before), before, robust=robust)
+        self.state.update({TEACHER: to_arrays(array_record(mean)), TEACHER_STEPS: steps})
 
 
 DISCLOSURES = (
@@ -153,12 +139,10 @@ DISCLOSURES = (
 """Sent by a client."""
 
 
-class FedSiamClient(MethodClient[PartlyLabeledData]):
+class FedSiamClient(Client[PartlyLabeledData]):
     """Trains on all its points, labeled or not, in both stages."""
 
-    data_class = PartlyLabeledData
-
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """Loss on labels plus consistency, whose weight grows over the first rounds.
 
         Batches have two views of labeled points and of as many unlabeled ones, whose class is -1.
@@ -180,4 +164,4 @@ class FedSiamClient(MethodClient[PartlyLabeledData]):
             return {TEACHER: dump_arrays(objective.teacher)}
 
         batches = paired_batches(data.examples.inputs, points, len(data.labeled), plan, views=2)
-        return LocalTask(len(points), batches, objective, records=records)
+        return Task(batches, objective, records=records)

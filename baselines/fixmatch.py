@@ -9,21 +9,22 @@ from __future__ import annotations
 from torch.nn import functional
 
 from fedul_flwr.config.method_settings import ConsistencySettings, FixMatchSettings
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import smallest_top, streamed_task
+from fedul_flwr.federated.reports import CONFIDENT
 from fedul_flwr.learning.consistency import fixmatch_loss
-from fedul_flwr.learning.local import LocalTask, Round
+from fedul_flwr.learning.local import Round, Task
 from fedul_flwr.learning.matching import MatchingObjective
 from fedul_flwr.learning.views import strong_view, weak_view
 
 
-class FixMatchClient(MethodClient[PartlyLabeledData]):
+class FixMatchClient(Client[PartlyLabeledData]):
     """Trains on given labels, and trains strong views on confident pseudo labels."""
 
-    data_class = PartlyLabeledData
+    reports = CONFIDENT
 
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """Cross-entropy of both kinds of labels."""
         weights = self.settings[ConsistencySettings]
         threshold = self.settings[FixMatchSettings].threshold

@@ -15,16 +15,15 @@ from fedul_flwr.baselines.all_labels import labeled_task
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.label_split import label_scenario
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import AssignedLabelClients
 from fedul_flwr.federated.disclosure import DESCRIBE_ONLY, PARTLY_LABELED, only_when
-from fedul_flwr.federated.label_source import LabelSourceStrategy
-from fedul_flwr.federated.strategy import refuse_turns
-from fedul_flwr.learning.local import LocalTask, Round
+from fedul_flwr.federated.strategy import Strategy, refuse_turns
+from fedul_flwr.learning.local import Round, Task
 
 
-class GivenLabels(LabelSourceStrategy):
+class GivenLabels(Strategy):
     """The base strategy on the clients that have labels, or training at the server only.
 
     With labels at the server it trains as before every round of FedMatch, and no client takes part.
@@ -79,12 +78,10 @@ class GivenLabels(LabelSourceStrategy):
         log(INFO, "\t├──> %s: no client takes part", type(self).__name__)
 
 
-class GivenLabelsClient(MethodClient[PartlyLabeledData]):
+class GivenLabelsClient(Client[PartlyLabeledData]):
     """Trains on all of its labeled points in every round; they do not arrive in steps."""
 
-    data_class = PartlyLabeledData
-
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """The labeled points."""
         return labeled_task(self.data, self.data.labeled, round)
 

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from fedul_flwr.config.method_settings import LabelsOnlySettings, StageSettings
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabeledClientStages
 from fedul_flwr.federated.client_training import staged_points
-from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.local import LocalTask, Round
+from fedul_flwr.federated.strategy import Strategy
+from fedul_flwr.learning.local import Round, Task
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels, pseudo_label_task
 
 
-class LabelsOnly(MethodStrategy):
+class LabelsOnly(Strategy):
     """The base strategy on clients that have labels."""
 
     policy_class = LabeledClientStages
 
 
-class LabelsOnlyClient(MethodClient[PartlyLabeledData]):
+class LabelsOnlyClient(Client[PartlyLabeledData]):
     """Trains without pseudo labels in the second stage, too."""
 
-    data_class = PartlyLabeledData
-
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """Training on given labels."""
         none = PseudoLabels.none(len(self.data.unlabeled))
         points = staged_points(self.data, self.state, round, lambda: none)

@@ -6,29 +6,30 @@ import numpy as np
 
 from fedul_flwr.config.method_settings import PropagationSettings
 from fedul_flwr.data.class_scores import labels_from_scores
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabeledClientStages
 from fedul_flwr.federated.client_training import labeling_views, staged_task
-from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.local import LocalTask, Round, extract_features
+from fedul_flwr.federated.reports import CONFIDENT
+from fedul_flwr.federated.strategy import Strategy
+from fedul_flwr.learning.local import Round, Task, extract_features
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels
 from fedul_flwr.propagation.client import GraphPoints
 
 
-class LocalLP(MethodStrategy):
+class LocalLP(Strategy):
     """The base strategy on clients that have labels to propagate."""
 
     policy_class = LabeledClientStages
 
 
-class LocalLPClient(MethodClient[PartlyLabeledData]):
+class LocalLPClient(Client[PartlyLabeledData]):
     """Propagates labels on the graph of its own points, with features of the round's model."""
 
-    data_class = PartlyLabeledData
+    reports = CONFIDENT
 
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """Training on given labels, and on those propagated from them."""
         views = labeling_views(self.settings, self.node.partition_id, round.number)
         return staged_task(self.data, self.state, round, lambda: self.pseudo_labels(views))

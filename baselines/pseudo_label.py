@@ -5,29 +5,22 @@ from __future__ import annotations
 import numpy as np
 from torch import nn
 
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.client_training import labeling_views, staged_task
-from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.local import LocalTask, Round, predict_logits
+from fedul_flwr.federated.reports import CONFIDENT
+from fedul_flwr.learning.local import Round, Task, predict_logits
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels
 from fedul_flwr.learning.pseudo_labels import network_labels
 
 
-class PseudoLabel(MethodStrategy):
-    """The base strategy, unchanged; clients label their points."""
-
-    policy_class = LabelStages
-
-
-class PseudoLabelClient(MethodClient[PartlyLabeledData]):
+class PseudoLabelClient(Client[PartlyLabeledData]):
     """Trains on the global model's predictions with confidence 1 - entropy / log K."""
 
-    data_class = PartlyLabeledData
+    reports = CONFIDENT
 
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """Training on given labels and on those by the model at the start of the round."""
         views = labeling_views(self.settings, self.node.partition_id, round.number)
         return staged_task(

@@ -8,21 +8,22 @@ from __future__ import annotations
 import copy
 
 from fedul_flwr.config.method_settings import ConsistencySettings, SAGESettings
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import streamed_task
+from fedul_flwr.federated.reports import CONFIDENT
 from fedul_flwr.learning.device import move_model
-from fedul_flwr.learning.local import LocalTask, Round
+from fedul_flwr.learning.local import Round, Task
 from fedul_flwr.learning.sage import SageObjective
 from fedul_flwr.learning.views import strong_view, weak_view
 
 
-class SAGEClient(MethodClient[PartlyLabeledData]):
+class SAGEClient(Client[PartlyLabeledData]):
     """Trains on given labels, and trains strong views on two models' pseudo labels."""
 
-    data_class = PartlyLabeledData
+    reports = CONFIDENT
 
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """Cross-entropy of given labels, and the divergence from the corrected ones."""
         plan, weights = round.plan, self.settings[ConsistencySettings]
         objective = SageObjective(

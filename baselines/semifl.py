@@ -6,16 +6,14 @@ With ``semifl.alignment`` the classes of pseudo labels are as frequent as those 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -23,25 +21,28 @@ from fedul_flwr.config.method_settings import LabelSourceSettings, SemiFLSetting
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.shared import MORE_THAN_MODELS
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Arrays, Content, Floats, Ints, Value, below, number, numbers
+from fedul_flwr.data.types import (
+    CONFIDENT_SHARE,
+    Arrays,
+    Content,
+    Floats,
+    Ints,
+    Value,
+    number,
+)
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, UserError
-from fedul_flwr.federated.client import MethodClient
-from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_training import arrived, part_of_step
+from fedul_flwr.federated.client import Client
+from fedul_flwr.federated.client_data import PartlyLabeledData, part_of_step
 from fedul_flwr.federated.disclosure import (
     AVERAGED,
     EVERY_ROUND,
-    PSEUDO_LABELED,
+    PARTLY_LABELED,
     Sent,
-    measured,
 )
-from fedul_flwr.federated.grid import RoundRecord
-from fedul_flwr.federated.label_source import LabelSourceStrategy
 from fedul_flwr.federated.messages import (
     ARRAYS,
     METRICS,
     NUM_POINTS,
-    WEIGHT,
     array_record,
     metric,
     to_arrays,
@@ -49,32 +50,33 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.replies import check_update
-from fedul_flwr.federated.strategy import ROBUST
-from fedul_flwr.federated.updates import UpdateCodec, average_buffers
+from fedul_flwr.federated.reports import CONFIDENT, Numbers
+from fedul_flwr.federated.strategy import ROBUST, Strategy
+from fedul_flwr.federated.updates import average_buffers
 from fedul_flwr.learning.batch_statistics import (
     batch_statistics,
     num_statistic_batches,
     statistic_names,
 )
-from fedul_flwr.learning.batches import fix_mix_batches
+from fedul_flwr.learning.batches import Batch, fix_mix_batches
 from fedul_flwr.learning.fix_mix import FixMixLoss, aligned, class_factors, select
 from fedul_flwr.learning.local import (
-    LocalTask,
     Network,
     Records,
+    Report,
     Round,
+    Task,
     frozen_statistics,
     load_arrays,
     predict_logits,
 )
-from fedul_flwr.learning.matching import CONFIDENT_SHARE
 from fedul_flwr.learning.plan import LocalPlan, local_plan
 from fedul_flwr.learning.views import augmented_view, strong_view
 
 STATISTICS = "batch-statistics"
 """Phase in which clients compute statistics of batch norm."""
-MOMENTUM = "momentum/"
-"""Prefix of the server's momentum in a resumed run's state."""
+MOMENTUM = "momentum"
+"""Name of the server's momentum in the state of a run."""
 FACTORS = "class-factors"
 """Value that the server sends: what a client multiplies the classes' probabilities by."""
 MEAN_POSTERIOR = "mean-posterior"
@@ -90,48 +92,33 @@ def of_method(plan: LocalPlan) -> LocalPlan:
     return replace(plan, nesterov=True, max_gradient_norm=LARGEST_GRADIENT)
 
 
-def labeled_loss(network: Network, inputs: Tensor, labels: Tensor) -> Tensor:
+def labeled_loss(network: Network, batch: Batch) -> Tensor:
     """Cross-entropy; running statistics of batch norm do not change."""
     with frozen_statistics(network.model):
-        return functional.cross_entropy(network(inputs), labels)
+        return functional.cross_entropy(network(batch.inputs), batch.targets)
 
 
-@dataclass(frozen=True)
-class PosteriorCodec(UpdateCodec):
-    """Refuses updates whose numbers about posteriors are none, as they could count for thousands.
-
-    Attributes
-    ----------
-    num_classes : K.
-    options : say which of these numbers clients send.
-    """
-
-    num_classes: int
-    options: SemiFLSettings
-
-    def decode(self, client: ClientRef, reply: Message, record: RoundRecord) -> None:
-        """Check the client's mean top probability and its mean posterior."""
-        del client, record
-        metrics = cast(MetricRecord, reply.content[METRICS])
-        if not metrics[WEIGHT]:
-            return
-        top, mean = metrics.get(MEAN_TOP), metrics.get(MEAN_POSTERIOR)
-        if self.options.learning_status and not (isinstance(top, float) and 0 <= top <= 1):
-            raise BadMessageError(
-                f"its {MEAN_TOP} is no number from 0 to 1", "message-out-of-range"
-            )
-        if self.options.alignment and not (
-            isinstance(mean, list)
-            and len(mean) == self.num_classes
-            and min(mean) >= 0
-            and math.isclose(sum(mean), 1, abs_tol=1e-6)
-        ):
-            raise BadMessageError(
-                f"its {MEAN_POSTERIOR} is no {self.num_classes} shares", "message-out-of-range"
-            )
+REPORTS = {
+    **CONFIDENT,
+    MEAN_TOP: Numbers(
+        at_least=0,
+        at_most=1,
+        says="how sure the model is of its points",
+        when=lambda settings: settings[SemiFLSettings].learning_status,
+    ),
+    MEAN_POSTERIOR: Numbers(
+        "classes",
+        at_least=0,
+        total=1,
+        says="the mean of its points' posteriors by the model that it received, a number for each "
+        "class",
+        when=lambda settings: settings[SemiFLSettings].alignment,
+    ),
+}
+"""What a client reports; the last two by the model that it received."""
 
 
-class SemiFL(LabelSourceStrategy):
+class SemiFL(Strategy):
     """The base strategy on clients with sure points, then training at the server.
 
     The server's momentum lives on between rounds. Statistics of batch norm are those of the
@@ -140,11 +127,7 @@ class SemiFL(LabelSourceStrategy):
 
     trains_at_server = True
     server_order = "after"
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._momentum: Arrays = {}
-        self._factors: Floats | None = None
+    state = {MOMENTUM: {}, FACTORS: None}
 
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
@@ -164,18 +147,15 @@ class SemiFL(LabelSourceStrategy):
                 setting="base",
             )
 
-    def make_codec(self) -> UpdateCodec:
-        """A codec that checks what clients tell of their points' posteriors."""
-        return PosteriorCodec(self.num_classes, self.settings[SemiFLSettings])
-
     def client_config(self) -> dict[str, Value]:
         """The classes' factors, once a round has shown which classes the model predicts."""
-        return {} if self._factors is None else {FACTORS: self._factors.tolist()}
+        factors = self.state[FACTORS]
+        return {} if factors is None else {FACTORS: factors}
 
     def learn_labels(self, arrays: ArrayRecord, round_number: int) -> tuple[ArrayRecord, float]:
         """``arrays`` after a round of training on cross-entropy of the server's labels."""
         assert self.trainer is not None  # as `learns_at_server` says
-        factor, momentum = self.rate_factor, self._momentum
+        factor, momentum = self.rate_factor, self.state[MOMENTUM]
         return self.trainer.train(arrays, round_number, factor, labeled_loss, of_method, momentum)
 
     def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
@@ -215,7 +195,7 @@ class SemiFL(LabelSourceStrategy):
             cast(list[float], r.content.metric_records[METRICS][MEAN_POSTERIOR]) for r in replies
         ]
         mean, num_points = np.average(means, axis=0, weights=counts), float(sum(counts))
-        self._factors = class_factors(self.trainer.label_counts(), mean, num_points)
+        self.state[FACTORS] = class_factors(self.trainer.label_counts(), mean, num_points)
 
     def after_train(self, model: ArrayRecord) -> ArrayRecord:
         """Train at the server if it is its turn, and renew the statistics of batch norm."""
@@ -251,18 +231,6 @@ class SemiFL(LabelSourceStrategy):
         points = np.arange(number(answer, NUM_POINTS))
         return len(part_of_step(points, self.settings, self.record.round))
 
-    def state_dict(self) -> dict[str, NDArray[Any]]:
-        """The base's state, the server's momentum, and the classes' factors."""
-        state = {MOMENTUM + name: array for name, array in self._momentum.items()}
-        if self._factors is not None:
-            state[FACTORS] = self._factors
-        return super().state_dict() | state
-
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore the state from :meth:`state_dict`."""
-        super().load_state_dict(state)
-        self._momentum, self._factors = below(MOMENTUM, state), state.get(FACTORS)
-
 
 def check_variances(statistics: Arrays) -> None:
     """Refuse variances below 0."""
@@ -271,23 +239,23 @@ def check_variances(statistics: Arrays) -> None:
             raise BadMessageError(f"its '{name}' is below 0", "message-out-of-range")
 
 
-class SemiFLClient(MethodClient[PartlyLabeledData]):
+class SemiFLClient(Client[PartlyLabeledData]):
     """Trains on points that the received model is sure of, and on mixtures with others.
 
     Pseudo labels are made once a round. The momentum lives on between its rounds.
     """
 
-    data_class = PartlyLabeledData
+    reports = REPORTS
 
     def round(self, config: Mapping[str, Any], received: Records | None = None) -> Round:
         """The round, with the method's form of steps."""
         base = super().round(config, received)
         return replace(base, plan=of_method(base.plan))
 
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """The points of the fix set; nothing where it is empty."""
         data, options = self.data, self.settings[SemiFLSettings]
-        points = data.examples.points[arrived(data, data.unlabeled, round)]
+        points = data.examples.points[data.arrived(data.unlabeled, round.number)]
         posteriors = self._posteriors(points, round)
         selection = select(self._aligned(posteriors, round), options.threshold)
         # With K added where a point is sure, as the loss expects it.
@@ -300,13 +268,13 @@ class SemiFLClient(MethodClient[PartlyLabeledData]):
             options.mix_weight,
             options.sharpness,
         )
-        metrics: dict[str, Any] = {CONFIDENT_SHARE: len(chosen) / max(len(points), 1)}
+        reports: dict[str, Report] = {CONFIDENT_SHARE: len(chosen) / max(len(points), 1)}
         if options.learning_status:
-            metrics[MEAN_TOP] = selection.mean_top
+            reports[MEAN_TOP] = selection.mean_top
         if options.alignment:
-            metrics[MEAN_POSTERIOR] = posteriors.mean(dim=0).tolist()
+            reports[MEAN_POSTERIOR] = posteriors.mean(dim=0)
         batches = fix_mix_batches(data.examples.inputs, points, targets, chosen, round.plan)
-        return LocalTask(len(chosen), batches, loss, lambda: metrics, stores_momentum=True)
+        return Task(batches, loss, reports, stores_momentum=True)
 
     def _posteriors(self, points: Ints, round: Round) -> Tensor:
         """``(n, K)``, the received model's posteriors of a weak view of each point."""
@@ -320,8 +288,7 @@ class SemiFLClient(MethodClient[PartlyLabeledData]):
         """``posteriors`` times the classes' factors, if the server has sent any."""
         if FACTORS not in round.config:
             return posteriors
-        factors = numbers(Content(values=dict(round.config)), FACTORS)
-        return aligned(posteriors, torch.from_numpy(factors))
+        return aligned(posteriors, round.config[FACTORS].to(posteriors))
 
     def on_phase(self, name: str, content: Content) -> Content:
         """Compute statistics of batch norm over the points of a round."""
@@ -329,7 +296,7 @@ class SemiFLClient(MethodClient[PartlyLabeledData]):
             return super().on_phase(name, content)
         data, plan = self.data, local_plan(self.settings)
         round = Round(number(content, "round"), {}, plan)
-        points = data.examples.points[arrived(data, data.unlabeled, round)]
+        points = data.examples.points[data.arrived(data.unlabeled, round.number)]
         if not len(points):
             return Content()
         load_arrays(self.model, content.arrays)
@@ -338,17 +305,7 @@ class SemiFLClient(MethodClient[PartlyLabeledData]):
 
 
 DISCLOSURES = (
-    *PSEUDO_LABELED,
-    measured(
-        (MEAN_TOP,),
-        "how sure the model is of its points",
-        lambda settings: settings[SemiFLSettings].learning_status,
-    ),
-    measured(
-        (MEAN_POSTERIOR,),
-        "the mean of its points' posteriors by the model that it received, a number for each class",
-        lambda settings: settings[SemiFLSettings].alignment,
-    ),
+    *PARTLY_LABELED,
     Sent(
         STATISTICS,
         ("*",),

@@ -11,10 +11,10 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.strategy import MethodStrategy, refuse_turns
+from fedul_flwr.federated.strategy import Strategy, refuse_turns
 
 
-class ServerOnly(MethodStrategy):
+class ServerOnly(Strategy):
     """The server trains on its labeled set as in bi-objective FedUL; no client takes part."""
 
     trains_at_server = True

@@ -15,12 +15,12 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_split import open_labeled_points, open_unlabeled_sets
 from fedul_flwr.data.types import UNLABELED, Inputs, Ints, LabeledPoints, Value
 from fedul_flwr.errors import OwnDataError, UserError
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.disclosure import TRAINING, Sent
 from fedul_flwr.federated.messages import SETUP
 from fedul_flwr.learning.batches import num_batches, point_batches, repeated_batches
-from fedul_flwr.learning.local import LocalTask, Round, on_logits
+from fedul_flwr.learning.local import Round, Task, on_logits
 
 DISCLOSURES = (*TRAINING, Sent(SETUP, ("num-points",), "how many points"))
 """Sent by a client."""
@@ -106,12 +106,12 @@ class LabeledData(ClientData):
         return LabeledPoints(inputs, all_points.points, all_points.labels)
 
 
-class SupervisedClient(MethodClient[LabeledData]):
+class SupervisedClient(Client[LabeledData]):
     """Trains on this client's points with their labels, or on a part of them."""
 
     data_class = LabeledData
 
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """One pass over the labeled points, or as many steps as FedUL makes over the sets."""
         points, plan = self.data.examples, round.plan
         if self.settings[SupervisedSettings].steps == "labeled":
@@ -120,4 +120,4 @@ class SupervisedClient(MethodClient[LabeledData]):
             in_sets = open_unlabeled_sets(self.setup, self.node.partition_id).points
             count = num_batches(len(in_sets), plan.batch_size)
             batches = repeated_batches(points.inputs, points.points, points.labels, plan, count)
-        return LocalTask(len(points.points), batches, on_logits(functional.cross_entropy))
+        return Task(batches, on_logits(functional.cross_entropy))

@@ -6,22 +6,23 @@ It is FedAvg-UDA or FedProx-UDA of FedMatch's paper, depending on the base strat
 from __future__ import annotations
 
 from fedul_flwr.config.method_settings import ConsistencySettings
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import streamed_task
+from fedul_flwr.federated.reports import CONFIDENT
 from fedul_flwr.learning.consistency import uda_loss
-from fedul_flwr.learning.local import LocalTask, Round
+from fedul_flwr.learning.local import Round, Task
 from fedul_flwr.learning.matching import MatchingObjective, annealed_cross_entropy
 from fedul_flwr.learning.plan import signal_threshold
 from fedul_flwr.learning.views import strong_view, weak_view
 
 
-class UDAClient(MethodClient[PartlyLabeledData]):
+class UDAClient(Client[PartlyLabeledData]):
     """Trains on labels of points it is not confident about yet, and on consistency of views."""
 
-    data_class = PartlyLabeledData
+    reports = CONFIDENT
 
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """Annealed cross-entropy plus the divergence of the strong view's prediction."""
         weights = self.settings[ConsistencySettings]
         learned = signal_threshold(round.number, self.settings.num_rounds, self.data.num_classes)

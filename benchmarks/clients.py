@@ -11,7 +11,7 @@ from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.nodes import setup_content
 from fedul_flwr.learning.local import dump_arrays
@@ -19,13 +19,13 @@ from fedul_flwr.models import build_model
 from fedul_flwr.run.server_data import open_server_data
 
 
-def prepared_clients(settings: RunConfig, num_clients: int) -> list[MethodClient]:
+def prepared_clients(settings: RunConfig, num_clients: int) -> list[Client]:
     """All clients of a simulated federation, in the order of their partitions."""
     method = find_method(settings.method)
     data = open_server_data(settings).split_over(num_clients, settings)
     told = setup_content(settings, data.shape, data.files(method.data))
     kind: Any = load_reference(method.client, "method")
-    clients: list[MethodClient] = [
+    clients: list[Client] = [
         kind(settings, NodeConfig(partition_id=i, num_partitions=num_clients), _no_memory())
         for i in range(num_clients)
     ]

@@ -97,7 +97,7 @@ def watched(watch: Callable[[FrameType, str, object], None]) -> Iterator[None]:
 
 def files_of_a_round(overrides: Mapping[str, Any]) -> set[str]:
     """Our files whose functions run in round 2 of a run in this process."""
-    from fedul_flwr.federated.strategy import MethodStrategy
+    from fedul_flwr.federated.strategy import Strategy
 
     seen: set[str] = set()
     begun, within = 0, False
@@ -107,7 +107,7 @@ def files_of_a_round(overrides: Mapping[str, Any]) -> set[str]:
         nonlocal begun, within
         code = frame.f_code
         if code.co_name == "configure_train" and event == "call":
-            begun += isinstance(frame.f_locals["self"], MethodStrategy)
+            begun += isinstance(frame.f_locals["self"], Strategy)
             within = begun == 2
         if event == "call" and within:
             file = Path(code.co_filename)
@@ -226,7 +226,7 @@ def rows() -> Iterator[tuple[str, object]]:
         "modules in strategies / client_apps",
         f"{len(modules('strategies'))} / {len(modules('client_apps'))}",
     )
-    for side, base in (("server", "MethodStrategy"), ("client", "MethodClient")):
+    for side, base in (("server", "Strategy"), ("client", "Client")):
         found = own_depth(("strategies", "client_apps", "baselines"), base)
         deeper = [name for name, depth in found.items() if depth > 2]
         yield f"own classes deep, {side}", f"{max(found.values())} ({', '.join(deeper)}; others 2)"

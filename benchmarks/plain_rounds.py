@@ -18,11 +18,11 @@ from benchmarks.clients import fresh_weights, prepared_clients
 from fedul_flwr.baselines.supervised import LabeledData
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.run_config import RunConfig, parse_flat
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.learning.batches import gather, to_input
 from fedul_flwr.learning.local import dump_arrays, load_arrays
 
-Fit = Callable[[MethodClient, NDArrays, int], NDArrays]
+Fit = Callable[[Client, NDArrays, int], NDArrays]
 """``(client, start, round) -> trained weights``."""
 
 _fit: Callable[[tuple[int, int]], None]
@@ -123,12 +123,13 @@ def _run(task: tuple[int, int]) -> None:
     _fit(task)
 
 
-def fit_ours(client: MethodClient, start: NDArrays, number: int) -> NDArrays:
+def fit_ours(client: Client, start: NDArrays, number: int) -> NDArrays:
     """The client's own round."""
-    return client.fit(start, {"server-round": number})[0]
+    parameters = dict(zip(client.array_names(), start, strict=True))
+    return [*client.train(parameters, {"server-round": number}).arrays.values()]
 
 
-def fit_image_by_image(client: MethodClient, start: NDArrays, number: int) -> NDArrays:
+def fit_image_by_image(client: Client, start: NDArrays, number: int) -> NDArrays:
     """FedUL's round in a straightforward way, in float32; round 0 has only a few steps."""
     assert isinstance(client, FedULClient)
     sets = client.data.sets
@@ -140,7 +141,7 @@ def fit_image_by_image(client: MethodClient, start: NDArrays, number: int) -> ND
     return list(dump_arrays(model).values())
 
 
-def fit_tensors(client: MethodClient, start: NDArrays, number: int) -> NDArrays:
+def fit_tensors(client: Client, start: NDArrays, number: int) -> NDArrays:
     """A supervised round in float32, with images that are already tensors in memory."""
     del number
     inputs, labels = client_tensors(client)
@@ -155,7 +156,7 @@ def fit_tensors(client: MethodClient, start: NDArrays, number: int) -> NDArrays:
     return list(dump_arrays(model).values())
 
 
-def client_tensors(client: MethodClient) -> tuple[Tensor, Tensor]:
+def client_tensors(client: Client) -> tuple[Tensor, Tensor]:
     """Inputs ``(n, c, h, w)`` and targets ``(n,)`` of a client, computed once and cached."""
     kept: tuple[Tensor, Tensor] | None = getattr(client, "tensors", None)
     if kept is None:
@@ -167,7 +168,7 @@ def client_tensors(client: MethodClient) -> tuple[Tensor, Tensor]:
     return kept
 
 
-def _loaded(client: MethodClient, start: NDArrays) -> nn.Module:
+def _loaded(client: Client, start: NDArrays) -> nn.Module:
     load_arrays(client.model, dict(zip(client.array_names(), start, strict=True)))
     return client.model
 

@@ -14,10 +14,10 @@ from torch import nn
 from fedul_flwr.config.method_settings import FedMatchSettings, ScenarioSettings, ViewSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Arrays
-from fedul_flwr.federated.client import MethodClient, Update
+from fedul_flwr.data.types import CONFIDENT_SHARE, Arrays
+from fedul_flwr.federated.client import Client, Update
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_training import smallest_top, streamed_batches
+from fedul_flwr.federated.client_training import smallest_top
 from fedul_flwr.federated.disclosure import (
     ACCOUNT,
     AVERAGED,
@@ -26,10 +26,10 @@ from fedul_flwr.federated.disclosure import (
     REGISTRATION,
     TRAIN,
     Sent,
-    measured,
     only_when,
 )
-from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE
+from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, NORMALIZER, STALE
+from fedul_flwr.federated.reports import CONFIDENT, HOW_TRAINING_WENT, Numbers
 from fedul_flwr.federated.sparse import decode, encode
 from fedul_flwr.learning.device import move_model, release_freed_memory, retain_freed_memory
 from fedul_flwr.learning.disjoint import (
@@ -48,7 +48,6 @@ from fedul_flwr.learning.disjoint import (
 )
 from fedul_flwr.learning.helpers import InterClientConsistency
 from fedul_flwr.learning.local import Records, Round, dump_arrays, load_arrays
-from fedul_flwr.learning.matching import CONFIDENT_SHARE
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 from fedul_flwr.learning.views import strong_view, weak_view
 
@@ -96,6 +95,15 @@ def _of_part(part: str, size: Literal["model", "weights"]) -> tuple[Sent, ...]:
     )
 
 
+FEDMATCH = {
+    "supervised-loss": Numbers(says=HOW_TRAINING_WENT),
+    "consistency-loss": Numbers(says=HOW_TRAINING_WENT),
+    "num-helpers": Numbers.count(says=HOW_TRAINING_WENT),
+    NORMALIZER: Numbers(when=lambda _: False),  # no base that needs it goes with parts
+    STALE: Numbers.count(says=HOW_TRAINING_WENT, optional=True),
+    **CONFIDENT,
+}
+"""What a client reports of both parts of its training."""
 DISCLOSURES = (
     *REGISTRATION,
     COUNTS,
@@ -103,19 +111,18 @@ DISCLOSURES = (
     *_of_part(SIGMA, "weights"),
     *_of_part(PSI, "model"),
     *_of_part(THETA, "model"),
-    measured(("num-examples", *_metrics()), "how many points it trained on and how it went"),
 )
 """Sent by a client of FedMatch: parts of the weights in place of a model."""
 
 
-class FedMatchClient(MethodClient[PartlyLabeledData]):
+class FedMatchClient(Client[PartlyLabeledData]):
     """Trains the parts of the weights separately, and exchanges only their changed values.
 
     Messages contain no whole model: records are named after parts and have sparse differences
     (:mod:`fedul_flwr.federated.sparse`).
     """
 
-    data_class = PartlyLabeledData
+    reports = FEDMATCH
 
     @property
     def options(self) -> FedMatchSettings:
@@ -173,8 +180,8 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
     ) -> tuple[Parts, int, dict[str, FlowerScalar]]:
         """The parts after training, the number of points, and metrics."""
         options, plan = self.options, round.plan
-        batches, count = streamed_batches(self.data, round)
-        if count == 0:
+        batches = self.data.labeled_and_unlabeled(round)
+        if batches.num_points == 0:
             return parts, 0, _metrics()
         model = move_model(self.model, plan.device, plan.precision)
         decomposed, views = Decomposed(model, parts), self.settings[ViewSettings]
@@ -202,7 +209,7 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
             consistency.confidence.share,
             len(consistency.helpers),
         )
-        return decomposed.dump(), count, metrics
+        return decomposed.dump(), batches.num_points, metrics
 
     def _helpers(self, parts: Parts, round: Round) -> list[nn.Module]:
         """Models of the helpers: this client's sigma with each helper's psi (algorithm 1, line 14).

@@ -23,7 +23,7 @@ from fedul_flwr.data.set_priors import (
     set_likelihoods,
 )
 from fedul_flwr.data.types import Bools, Content, Floats, Value
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import UnlabeledSetData
 from fedul_flwr.federated.disclosure import EVALUATE, SUMMED_PART, UNLABELED_SETS, Sent
 from fedul_flwr.federated.masked_update import Summed, in_steps
@@ -37,7 +37,7 @@ from fedul_flwr.federated.messages import (
 )
 
 if TYPE_CHECKING:
-    from fedul_flwr.learning.local import LocalTask, Round
+    from fedul_flwr.learning.local import Round, Task
     from fedul_flwr.surrogate import SurrogateLoss
 
 
@@ -75,13 +75,11 @@ DISCLOSURES = (
 """Sent by a client of FedUL."""
 
 
-class FedULClient(MethodClient[UnlabeledSetData]):
+class FedULClient(Client[UnlabeledSetData]):
     """Trains the class model through the transition of its own sets.
 
     The index of a point's set is its target. Priors and points stay at the client.
     """
-
-    data_class = UnlabeledSetData
 
     def register(self) -> dict[str, Value]:
         """The result of the check of its sets, and class masses with ``test-prior = "sets"``."""
@@ -103,16 +101,16 @@ class FedULClient(MethodClient[UnlabeledSetData]):
         equations = posterior_equations(sets.priors) if has_gram else np.empty((0, 0))
         return in_steps([*masses, *(equations.T @ equations).ravel()])
 
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """Points with the index of their set as target (eq. 6), and the loss of eq. 9."""
         from fedul_flwr.learning.batches import point_batches
-        from fedul_flwr.learning.local import LocalTask, on_logits
+        from fedul_flwr.learning.local import Task, on_logits
 
         self._look_at_priors(round)
         sets, in_use = self.data.sets, ~self.held_out
         points = sets.points[in_use]
         batches = point_batches(sets.inputs, points, sets.sets[in_use], round.plan)
-        return LocalTask(len(points), batches, on_logits(self.loss(round.config)))
+        return Task(batches, on_logits(self.loss(round.config)))
 
     def loss(self, config: Mapping[str, Any]) -> SurrogateLoss:
         """Loss of surrogate labels under this client's transition (eq. 9).
@@ -141,7 +139,7 @@ class FedULClient(MethodClient[UnlabeledSetData]):
         """Pi at test time, ``(K,)``; ``None`` is uniform."""
         sent = self.settings.test_prior == "sets"
         prior = config[TEST_PRIOR] if sent else self.settings.class_priors()
-        return None if prior is None else np.array(list(prior), dtype=np.float64)
+        return None if prior is None else np.array([float(share) for share in prior])
 
     def _stated_priors(self) -> Dirichlet:
         sets = self.data.sets

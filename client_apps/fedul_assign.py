@@ -6,16 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedul_flwr.client_apps.fedul_consistency import DISCLOSURES as CONSISTENCY
 from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
 from fedul_flwr.config.method_settings import FedULSettings
 from fedul_flwr.data.types import Floats, Ints
 from fedul_flwr.learning.assignment import assign_sets
 from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.local import LocalTask, Round, predict_logits
-
-DISCLOSURES = CONSISTENCY
-"""The same: assignments stay at the client."""
+from fedul_flwr.learning.local import Round, Task, predict_logits
 
 
 class FedULAssignClient(FedULConsistencyClient):
@@ -25,7 +21,7 @@ class FedULAssignClient(FedULConsistencyClient):
     probability of the threshold, given the point's set.
     """
 
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """The task of `fedul-consistency`, with the assigned classes beside the sets."""
         task = super().task(round)
         if not self.weight(round):

@@ -7,37 +7,37 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedul_flwr.client_apps.fedul import DISCLOSURES as FEDUL
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.method_settings import FedULConsistencySettings
-from fedul_flwr.federated.disclosure import measured
+from fedul_flwr.federated.reports import CONFIDENT, Numbers
 from fedul_flwr.learning.consistency import ConsistencyObjective
-from fedul_flwr.learning.local import LocalTask, Round, predict_logits
-from fedul_flwr.learning.matching import CONFIDENT_SHARE, threshold_for
+from fedul_flwr.learning.local import Round, Task, predict_logits
+from fedul_flwr.learning.matching import threshold_for
 from fedul_flwr.learning.plan import ramp_up
 from fedul_flwr.learning.views import fixed_strong_view
 
-DISCLOSURES = (
-    *FEDUL,
-    measured(
-        ("consistency-loss", CONFIDENT_SHARE),
-        "how the strong views went",
-        lambda settings: settings[FedULConsistencySettings].weight > 0,
+STRONG_VIEWS = {
+    "consistency-loss": Numbers(
+        says="how the strong views went",
+        when=lambda settings: settings[FedULConsistencySettings].weight > 0,
     ),
-)
-"""FedUL's entries, and metrics of the strong view."""
+    **CONFIDENT,
+}
+"""What a client reports of its strong views."""
 
 
 class FedULConsistencyClient(FedULClient):
     """Trains on surrogate labels, and trains strong views on the posterior of weak views."""
+
+    reports = STRONG_VIEWS
 
     def weight(self, round: Round) -> float:
         """Weight of the consistency loss in a round."""
         options = self.settings[FedULConsistencySettings]
         return options.weight * ramp_up(round.number, options.ramp_up_rounds)
 
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """FedUL's task, with the weighted consistency loss of the strong view added."""
         task, weight = super().task(round), self.weight(round)
         if weight == 0:
@@ -50,7 +50,7 @@ class FedULConsistencyClient(FedULClient):
             log_weights=surrogate.transition.log_weights,
             strong_view=fixed_strong_view(self.settings),
         )
-        return replace(task, objective=objective, metrics=objective.metrics)
+        return replace(task, loss=objective, reports=objective.reports)
 
     def _threshold(self, log_weights: Tensor, round: Round) -> float:
         """The smallest top probability of a target, of the model at the start of the round."""

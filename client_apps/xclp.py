@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays, Content
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.disclosure import PSEUDO_LABELED, TRAIN, Sent, only_when
+from fedul_flwr.federated.disclosure import PARTLY_LABELED, TRAIN, Sent, only_when
 from fedul_flwr.federated.ledger import spender
 from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, FORGETFUL, SETUP
+from fedul_flwr.federated.reports import CONFIDENT
 from fedul_flwr.propagation import phases
 from fedul_flwr.propagation.client import (
     PHASES,
@@ -31,7 +32,7 @@ from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.rowsums import WrongSumError
 
 if TYPE_CHECKING:
-    from fedul_flwr.learning.local import LocalTask, Round
+    from fedul_flwr.learning.local import Round, Task
     from fedul_flwr.learning.pseudo_label_task import PseudoLabels
 
 
@@ -85,7 +86,7 @@ def _uses(backend: str, settings: RunConfig) -> bool:
 
 
 DISCLOSURES = (
-    *PSEUDO_LABELED,
+    *PARTLY_LABELED,
     *propagation_disclosures("every round of the second stage that it trains in"),
     Sent(
         TRAIN,
@@ -98,10 +99,10 @@ DISCLOSURES = (
 """Sent by a client of XCLP."""
 
 
-class XCLPClient(MethodClient[PartlyLabeledData]):
+class XCLPClient(Client[PartlyLabeledData]):
     """Takes part in a propagation before training, and trains on the propagated labels."""
 
-    data_class = PartlyLabeledData
+    reports = CONFIDENT
     extra_phases, alone = frozenset(PHASES), frozenset({phases.ROWS})
 
     @cached_property
@@ -122,7 +123,7 @@ class XCLPClient(MethodClient[PartlyLabeledData]):
             end_propagation(self.state)
         return super().on_phase(name, content)
 
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """Weighted cross-entropy of given and propagated labels (Algorithm 2)."""
         from fedul_flwr.federated.client_training import staged_task
 
@@ -163,7 +164,7 @@ class XCLPClient(MethodClient[PartlyLabeledData]):
 
 
 def propagation_client(
-    client: MethodClient[Any], graph: GraphPoints, features: Features
+    client: Client[Any], graph: GraphPoints, features: Features
 ) -> PropagationClient:
     """The part in a propagation of a ``client`` with the points of ``graph``."""
     settings, number = client.settings, client.node.partition_id

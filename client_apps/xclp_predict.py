@@ -21,7 +21,7 @@ from fedul_flwr.data.run_files.label_files import (
     write_labels,
 )
 from fedul_flwr.data.types import UNLABELED, Arrays, Content, Propagated, Value
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.disclosure import COUNTS, REGISTRATION, Sent
 from fedul_flwr.federated.messages import SETUP
@@ -45,10 +45,9 @@ DISCLOSURES = (
 """Sent by a client of XCLP for prediction."""
 
 
-class XCLPPredictClient(MethodClient[PartlyLabeledData]):
+class XCLPPredictClient(Client[PartlyLabeledData]):
     """Takes part in one propagation and writes labels and confidences of its unlabeled points."""
 
-    data_class = PartlyLabeledData
     extra_phases = frozenset({*PHASES, LABEL})
 
     @cached_property

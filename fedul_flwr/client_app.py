@@ -16,7 +16,6 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
@@ -24,7 +23,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import (
-    MethodClient,
+    Client,
     admitted_settings,
     settings_from,
     state_directory,
@@ -48,7 +47,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.transcript import Asked
 
-ClientBuilder = Callable[[Context], MethodClient[Any]]
+ClientBuilder = Callable[[Context], Client[Any]]
 
 
 Answer = Callable[[Message, Context], Message]
@@ -159,7 +158,7 @@ def _hide_private_errors(answer: Answer) -> Answer:
     return guarded
 
 
-def _unpack(message: Message, client: MethodClient[Any]) -> tuple[Arrays, dict[str, Any]]:
+def _unpack(message: Message, client: Client[Any]) -> tuple[Arrays, dict[str, Any]]:
     """The model's arrays in the client's order, and the values of a message."""
     assert client.setup  # refuses a client that was not set up
     record = cast(ArrayRecord, message.content[ARRAYS])
@@ -171,12 +170,12 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, int | float | list[int] | 
     return {key: value for key, value in metrics.items() if not isinstance(value, (str, bytes))}
 
 
-def build_client(context: Context) -> MethodClient[Any]:
+def build_client(context: Context) -> Client[Any]:
     """Build the client that answers one message."""
     node, setup, settings = _load_setup(context)
-    client: Any = load_reference(find_method(settings.method).client, "method")
+    client: Any = find_method(settings.method).client_class
     state = ClientState(context.state, state_directory(setup, node), context.run_id)
-    built: MethodClient[Any] = client(settings, node, state)
+    built: Client[Any] = client(settings, node, state)
     return built
 
 

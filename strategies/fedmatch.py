@@ -22,9 +22,8 @@ from fedul_flwr.config.shared import MORE_THAN_MODELS
 from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.data.types import Arrays, below, l2_norm
 from fedul_flwr.errors import NoUpdateError, UserError
-from fedul_flwr.federated.label_source import LabelSourceStrategy
 from fedul_flwr.federated.messages import to_arrays, to_record
-from fedul_flwr.federated.strategy import ROBUST
+from fedul_flwr.federated.strategy import ROBUST, Strategy
 from fedul_flwr.federated.updates import ClientModelCache, PartsCodec, WholeParts, is_stale
 from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.disjoint import (
@@ -53,7 +52,7 @@ UNFIT_BASES = (*MORE_THAN_MODELS, "local")
 """Bases that depend on local training, and so need a whole model."""
 
 
-class FedMatchStrategy(LabelSourceStrategy):
+class FedMatchStrategy(Strategy):
     """Combines sigma and psi separately, by a base that treats each value independently.
 
     Flower's rounds pass on the evaluated model theta; its parts are stored here.

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
-from numpy.typing import NDArray
 
 from fedul_flwr.config.class_priors import checked_prior
 from fedul_flwr.data.class_priors import mean_prior, uniform_prior
@@ -19,13 +17,13 @@ from fedul_flwr.federated.client_policy import SetAdmission
 from fedul_flwr.federated.masked_update import Summed, from_steps
 from fedul_flwr.federated.messages import CLASS_MASSES, TEST_PRIOR
 from fedul_flwr.federated.nodes import ClientRef, ClientReport
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.strategy import Strategy
 
 SUMMED_PRIOR = "summed-prior"
-"""Name of pi in the state of a run."""
+"""Name, in the state of a run, of pi from a secure sum; without a number if it is not summed."""
 
 
-class FedULStrategy(MethodStrategy):
+class FedULStrategy(Strategy):
     """Federation of unsupervised learning around any base strategy.
 
     The base combines updates as usual, because a client's transition makes its surrogate task train
@@ -33,11 +31,16 @@ class FedULStrategy(MethodStrategy):
     determines pi.
     """
 
-    policy_class = SetAdmission
     can_hold_out = True
     takes_test_prior = True
-    _mean_of_sets: Floats | None = None
-    _has_summed = False
+    state = {SUMMED_PRIOR: None}
+    _stated_mean: Floats | None = None
+
+    @property
+    def _mean_of_sets(self) -> Floats | None:
+        """Pi with ``test-prior = "sets"``, once it is known."""
+        summed: Floats | None = self.state[SUMMED_PRIOR]
+        return self._stated_mean if summed is None else summed if len(summed) else None
 
     @property
     def test_prior(self) -> Floats | None:
@@ -62,13 +65,13 @@ class FedULStrategy(MethodStrategy):
     def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
         """Compute pi, with ``test-prior = "sets"``, unless it comes from a secure sum."""
         if self.settings.sends_class_masses:
-            self._mean_of_sets = mean_prior([self._masses(answer) for answer in answers.values()])
+            self._stated_mean = mean_prior([self._masses(answer) for answer in answers.values()])
         super().on_clients_changed(answers)
 
     def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
         """Sum what the clients know of their sets, once, if they do not tell it one by one."""
         has_masses, has_gram = self.settings.sums_of_sets
-        if not self._has_summed and (has_masses or has_gram):
+        if self.state[SUMMED_PRIOR] is None and (has_masses or has_gram):
             self._sum_sets(grid, has_masses, has_gram)
         return super().before_train(round_number, arrays, grid)
 
@@ -81,31 +84,18 @@ class FedULStrategy(MethodStrategy):
         k = self.num_classes
         size = k * has_masses + k * k * has_gram
         numbers = from_steps(self.sums.collect(grid, Summed.SETS, self.registry.clients, size)[0])
+        prior = np.zeros(0)
         if has_masses:
             try:
-                self._mean_of_sets = mean_prior([numbers[:k]])
+                prior = mean_prior([numbers[:k]])
             except ValueError as error:
                 raise UserError(
                     "The secure sum of class masses holds numbers that no sets have.", "sum-wrong"
                 ) from error
         if has_gram and isinstance(self.policy, SetAdmission):
             self.policy.check_directions(directions_of_gram(numbers[-k * k :].reshape(k, k)))
-        self._has_summed = True
+        self.state[SUMMED_PRIOR] = prior
         self.on_summed()
-
-    def state_dict(self) -> dict[str, NDArray[Any]]:
-        """The base's state, and what a secure sum of sets gave: pi, or no number."""
-        state = super().state_dict()
-        if self._has_summed:
-            state[SUMMED_PRIOR] = np.zeros(0) if self._mean_of_sets is None else self._mean_of_sets
-        return state
-
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore the state from :meth:`state_dict`."""
-        super().load_state_dict(state)
-        if SUMMED_PRIOR in state:
-            self._has_summed = True
-            self._mean_of_sets = state[SUMMED_PRIOR] if len(state[SUMMED_PRIOR]) else None
 
     def _masses(self, answer: Content) -> Floats:
         masses = numbers(answer, CLASS_MASSES)

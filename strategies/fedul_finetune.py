@@ -14,3 +14,4 @@ class FedULFinetune(FedULStrategy):
 
     trains_at_server = True
     server_order = "after"
+    can_train_in_parallel = False

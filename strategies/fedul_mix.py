@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from flwr.app import ArrayRecord
-from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import FedULMixSettings
-from fedul_flwr.data.types import Arrays, below
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.federated.updates import mix
 from fedul_flwr.strategies.fedul import FedULStrategy
 
-INDEPENDENT = "independent/"
-"""Prefix of f' in a resumed run's state."""
+INDEPENDENT = "independent"
+"""Name of f' in the state of a run, if it is persistent."""
 
 
 class FedULMix(FedULStrategy):
@@ -23,7 +18,8 @@ class FedULMix(FedULStrategy):
 
     trains_at_server = True
     server_order = "after"
-    _independent: ArrayRecord | None = None
+    can_train_in_parallel = False
+    state = {**FedULStrategy.state, INDEPENDENT: {}}
 
     @property
     def mixing(self) -> FedULMixSettings:
@@ -36,19 +32,10 @@ class FedULMix(FedULStrategy):
         if self.mixing.independent == "persistent":
             # In the first round f′ starts from the initial global model.
             is_after = self.trains_in_turn(self.settings, "after")
-            start = self._independent or (self.global_arrays if is_after else arrays)
+            before = self.state[INDEPENDENT]
+            first = self.global_arrays if is_after else arrays
+            start = to_record(before) if before else first
         independent, loss = super().learn_labels(start, round_number)
         if self.mixing.independent == "persistent":
-            self._independent = independent
+            self.state[INDEPENDENT] = to_arrays(independent)
         return mix(arrays, independent, self.mixing.mixing_weight), loss
-
-    def state_dict(self) -> Arrays:
-        """The base's state, and f′ if it is persistent."""
-        state = to_arrays(self._independent) if self._independent else {}
-        return super().state_dict() | {INDEPENDENT + name: array for name, array in state.items()}
-
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore the state from :meth:`state_dict`."""
-        super().load_state_dict(state)
-        independent = below(INDEPENDENT, state)
-        self._independent = to_record(independent) if independent else None

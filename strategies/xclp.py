@@ -24,7 +24,7 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, ROWS, UNOPENED
 from fedul_flwr.propagation.server import (
@@ -37,13 +37,12 @@ from fedul_flwr.propagation.server import (
 from fedul_flwr.secure.similarity import TooFewClientsError
 
 
-class XCLPStrategy(MethodStrategy):
+class XCLPStrategy(Strategy):
     """Propagates labels across the clients of a round before they train.
 
     Two phases precede the training message, which has the result of the second one.
     """
 
-    policy_class = LabelStages
     policy: LabelStages
 
     can_train_alone = False

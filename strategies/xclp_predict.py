@@ -18,7 +18,7 @@ from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.messages import NUM_POINTS
 from fedul_flwr.federated.nodes import ClientRef, ClientReport
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, LABEL, LAST, PREVIOUS_LABELS, UNOPENED
 from fedul_flwr.propagation.server import (
@@ -31,7 +31,7 @@ from fedul_flwr.propagation.server import (
 from fedul_flwr.secure.similarity import TooFewClientsError
 
 
-class XCLPPredict(MethodStrategy):
+class XCLPPredict(Strategy):
     """Trains nothing: the clients of each group propagate once and write their labels locally."""
 
     policy_class = LabelStages

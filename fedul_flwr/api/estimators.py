@@ -274,10 +274,10 @@ class FedULClassifier(_Classifier):
         for number in range(1, self.rounds + 1):
             start = {name: array.copy() for name, array in dump_arrays(self.model_).items()}
             finals, losses = [], []
-            for client, (batches, objective) in enumerate(tasks):
+            for client, (batches, of_batch) in enumerate(tasks):
                 load_arrays(self.model_, start)
                 rng = stream(seed, "local", number, client)
-                losses.append(train_local(self.model_, batches, objective, plan, rng).loss)
+                losses.append(train_local(self.model_, batches, of_batch, plan, rng).loss)
                 finals.append({n: a.copy() for n, a in dump_arrays(self.model_).items()})
             load_arrays(self.model_, _mean(finals))
             self.losses_.append(float(np.mean(losses)))

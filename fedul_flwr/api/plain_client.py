@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from fedul_flwr.api.points import is_frame, stored_points
 from fedul_flwr.client_app import clip_by
 from fedul_flwr.client_app import make_client_app as dispatched
-from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.class_priors import in_order, is_named
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
@@ -26,7 +25,7 @@ from fedul_flwr.data.local_files import own_data
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import Inputs, PartlyLabeledPoints, UnlabeledSets
 from fedul_flwr.errors import OwnDataError, UserError
-from fedul_flwr.federated.client import MethodClient, settings_from
+from fedul_flwr.federated.client import Client, settings_from
 from fedul_flwr.federated.client_data import (
     ClientData,
     ClientState,
@@ -46,7 +45,7 @@ class PlainClient:
         self._content = content
         self._classes = classes
 
-    def bind(self, context: Context) -> MethodClient[Any]:
+    def bind(self, context: Context) -> Client[Any]:
         """The method's client that answers one message."""
         settings = _settings(context, self.method)
         config = context.node_config
@@ -54,7 +53,7 @@ class PlainClient:
             partition_id=_whole(config.get("partition-id", 0)),
             num_partitions=_whole(config.get("num-partitions", 0)),
         )
-        kind = load_reference(find_method(self.method).client, "method")
+        kind = find_method(self.method).client_class
         data_class, method = self.data_class, self.method
 
         def data(settings: RunConfig, *others: Any) -> ClientData:
@@ -70,7 +69,7 @@ class PlainClient:
             return client_data
 
         state = ClientState(context.state, run=context.run_id)
-        client: MethodClient[Any] = kind(settings, node, state)
+        client: Client[Any] = kind(settings, node, state)
         client.data_class = data
         return client
 
@@ -280,7 +279,7 @@ def make_client_app(client_fn: Callable[[Context], PlainClient]) -> ClientApp:
         ``lambda context: FedULClient(sets_of(context.node_config["partition-id"]), priors)``.
     """
 
-    def build(context: Context) -> MethodClient[Any]:
+    def build(context: Context) -> Client[Any]:
         client = client_fn(context)
         if not isinstance(client, PlainClient):
             raise UserError(

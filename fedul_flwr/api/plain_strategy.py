@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg, QFedAvg, Result, Strategy
+from flwr.serverapp.strategy import FedAvg, QFedAvg, Result
+from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
 from fedul_flwr.api.keywords import flat_settings
 from fedul_flwr.config.auto_settings import DataSize, with_auto_values
-from fedul_flwr.config.base import Scalar, load_reference
+from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.config.sections import SECTIONS
@@ -25,7 +26,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.grid import for_devices
 from fedul_flwr.federated.messages import ARRAYS, CONFIG, to_record
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
-from fedul_flwr.federated.strategy import BASES, MethodStrategy
+from fedul_flwr.federated.strategy import BASES, Strategy
 
 Build = Callable[[tuple[int, ...], int], Any]
 """``(input_shape, num_classes) -> torch.nn.Module``."""
@@ -40,7 +41,7 @@ WITHOUT_EFFECT = (
 """Settings of what an app of somebody's own does itself."""
 
 
-class PlainStrategy(Strategy):
+class PlainStrategy(FlowerStrategy):
     """A method as a strategy of Flower around another one, without files and settings of a run.
 
     Parameters
@@ -65,14 +66,14 @@ class PlainStrategy(Strategy):
 
     def __init__(
         self,
-        base: Strategy | None = None,
+        base: FlowerStrategy | None = None,
         *,
         model: str | Build = "mlp",
         input_shape: Sequence[int],
         classes: int | Iterable[object],
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        if base is not None and not isinstance(base, Strategy):
+        if base is not None and not isinstance(base, FlowerStrategy):
             raise UserError(
                 f"base is a {type(base).__name__}; it must be a strategy of Flower's.",
                 "argument-not-allowed",
@@ -83,9 +84,9 @@ class PlainStrategy(Strategy):
         self._min_train = int(getattr(base, "min_train_nodes", 1))
         self._shape = DataShape(checked_shape(input_shape), class_names(classes))
         self._settings = self._parsed(model, flat_settings(settings or {}))
-        self._class = load_reference(find_method(self.method).strategy, "method")
+        self._class = find_method(self.method).strategy_class
         self._class.validate(self._settings)
-        self._inner: MethodStrategy | None = None
+        self._inner: Strategy | None = None
         if self._class.learns_at_server(self._settings):
             raise UserError(
                 f"Strategy {self.method!r} with these settings trains on labels of the server, "
@@ -178,7 +179,7 @@ class PlainStrategy(Strategy):
             options=settings.model_options,
         )
 
-    def _strategy(self, grid: Grid, arrays: ArrayRecord) -> MethodStrategy:
+    def _strategy(self, grid: Grid, arrays: ArrayRecord) -> Strategy:
         """The method's strategy, with the nodes that are there when the first round begins."""
         if self._inner is None:
             model = self._model()
@@ -241,7 +242,7 @@ class PlainStrategy(Strategy):
         """Log the base."""
         self._base.summary()
 
-    def _begun(self) -> MethodStrategy:
+    def _begun(self) -> Strategy:
         if self._inner is None:
             raise RuntimeError("configure_train has to come first")
         return self._inner
@@ -306,7 +307,7 @@ def reference_of(model: str | Build) -> str:
     return f"{model.__module__}:{name}"
 
 
-def refuse_base(base: Strategy | None) -> None:
+def refuse_base(base: FlowerStrategy | None) -> None:
     """Refuse bases whose messages or replies are not those of the methods' clients."""
     keys = {"arrayrecord_key": ARRAYS, "configrecord_key": CONFIG}
     other = next((key for key, name in keys.items() if getattr(base, key, name) != name), None)
@@ -320,7 +321,7 @@ def refuse_base(base: Strategy | None) -> None:
         raise UserError(f"base is a {type(base).__name__}: {wrong}.", "argument-not-allowed")
 
 
-def _settings_of(base: Strategy) -> tuple[str, dict[str, Scalar]]:
+def _settings_of(base: FlowerStrategy) -> tuple[str, dict[str, Scalar]]:
     """Name of a base strategy, and the settings that it was built with."""
     names = {kind: name for name, kind in BASES.items() if not isinstance(kind, str)}
     name = next((names[kind] for kind in type(base).__mro__ if kind in names), "fedavg")

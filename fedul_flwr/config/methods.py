@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from fedul_flwr.config.base import Settings, load_reference, nearest, shown
 from fedul_flwr.config.method_settings import (
@@ -58,6 +58,10 @@ PARTLY_LABELED = frozenset({"partly-labeled", "fully-labeled"})
 """Kinds in which each point belongs to one client, and some or all points have labels."""
 
 
+STRATEGY = "fedul_flwr.federated.strategy:Strategy"
+CLIENT = "fedul_flwr.federated.client:Client"
+
+
 @dataclass(frozen=True)
 class Method:
     """One federated method.
@@ -65,10 +69,9 @@ class Method:
     Attributes
     ----------
     name : its name and the name of its table of settings.
-    strategy : ``"module:Class"`` of the server side, a
-        :class:`fedul_flwr.federated.strategy.MethodStrategy`.
-    client : ``"module:Class"`` of the client side, a
-        :class:`fedul_flwr.federated.client.MethodClient`.
+    strategy, client : classes of its two sides,
+        a :class:`fedul_flwr.federated.strategy.Strategy` and
+        a :class:`fedul_flwr.federated.client.Client`, or ``"module:Class"``.
     settings : classes of its settings, one for each table of the run config.
     data : a simulated client's data: unlabeled sets, the points of these sets with labels, or
         points that no other client has, with labels for some or all of them.
@@ -77,21 +80,21 @@ class Method:
         tell classes apart.
     can_sum : whether a sum of its clients' models is all that the server needs (``secure-sum``).
     disclosures : ``"module:NAME"`` of a tuple of :class:`fedul_flwr.federated.disclosure.Sent`, all
-        that its clients send; by default an update of the model.
+        that its clients send beside their reports; by default what their kind of data needs.
     line : one sentence on how it learns; empty for a method of somebody's own that has none.
     needs : data that it needs.
     paper : authors, conference and arXiv id; ``"ours"`` where there is no paper.
     """
 
     name: str
-    strategy: str
-    client: str
-    settings: tuple[type[Settings], ...] = ()
+    strategy: str | type = STRATEGY
+    client: str | type = CLIENT
+    settings: tuple[type[Settings], ...] | type[Settings] = ()
     data: DataKind = "unlabeled-sets"
     trains: bool = True
     needs_labels: bool = True
     can_sum: bool = True
-    disclosures: str = "fedul_flwr.federated.disclosure:TRAINING"
+    disclosures: str = ""
     line: str = ""
     needs: str = ""
     paper: str = ""
@@ -99,10 +102,20 @@ class Method:
     @property
     def asks_clients(self) -> bool:
         """Whether its clients take part; those of ``server-only`` say who they are and no more."""
-        return self.client != "fedul_flwr.federated.client:MethodClient"
+        return self.client != CLIENT
+
+    @property
+    def strategy_class(self) -> Any:
+        """Class of the server side."""
+        return _loaded(self.strategy)
+
+    @property
+    def client_class(self) -> Any:
+        """Class of the client side."""
+        return _loaded(self.client)
 
     def __post_init__(self) -> None:
-        for kind in self.settings:
+        for kind in self.tables.values():
             if not kind.table:
                 raise UserError(
                     f"Method {self.name!r}: settings class {kind.__name__} names no table; "
@@ -113,7 +126,12 @@ class Method:
     @property
     def tables(self) -> dict[str, type[Settings]]:
         """Classes of its settings by table."""
-        return {kind.table: kind for kind in self.settings}
+        kinds = self.settings if isinstance(self.settings, tuple) else (self.settings,)
+        return {kind.table: kind for kind in kinds}
+
+
+def _loaded(side: str | type) -> Any:
+    return load_reference(side, "method") if isinstance(side, str) else side
 
 
 MATCHING = (
@@ -161,7 +179,7 @@ _BUILT_IN = (
         paper="ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
         strategy="fedul_flwr.strategies.fedul:FedULStrategy",
         client="fedul_flwr.client_apps.fedul_consistency:FedULConsistencyClient",
-        disclosures="fedul_flwr.client_apps.fedul_consistency:DISCLOSURES",
+        disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
         settings=(FedULSettings, FedULConsistencySettings, DPSettings),
     ),
     Method(
@@ -171,7 +189,7 @@ _BUILT_IN = (
         paper="ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
         strategy="fedul_flwr.strategies.fedul:FedULStrategy",
         client="fedul_flwr.client_apps.fedul_assign:FedULAssignClient",
-        disclosures="fedul_flwr.client_apps.fedul_assign:DISCLOSURES",
+        disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
         settings=(FedULSettings, FedULConsistencySettings, DPSettings),
     ),
     Method(
@@ -179,9 +197,7 @@ _BUILT_IN = (
         line="A set's most frequent class is the pseudo label of its points, with MixUp.",
         needs=_SETS,
         paper="Diao et al. 2021, as in Lu et al., ICLR 2022, arXiv:2204.03304",
-        strategy="fedul_flwr.baselines.fedpl:FedPL",
         client="fedul_flwr.baselines.fedpl:FedPLClient",
-        disclosures="fedul_flwr.baselines.fedpl:DISCLOSURES",
         settings=(AdmissionSettings, FedPLSettings, DPSettings),
     ),
     Method(
@@ -189,9 +205,7 @@ _BUILT_IN = (
         line="The mean prediction of a set is trained to be its class shares.",
         needs=_SETS,
         paper="Dulac-Arnold et al. 2019, as in Lu et al., ICLR 2022, arXiv:2204.03304",
-        strategy="fedul_flwr.baselines.fedllp:FedLLP",
         client="fedul_flwr.baselines.fedllp:FedLLPClient",
-        disclosures="fedul_flwr.federated.disclosure:UNLABELED_SETS",
         settings=(AdmissionSettings, FedLLPSettings, DPSettings),
     ),
     Method(
@@ -199,9 +213,7 @@ _BUILT_IN = (
         line="FedLLP, and predictions that the worst small change of a point does not move.",
         needs=_SETS,
         paper="Tsai and Lin 2020, as in Lu et al., ICLR 2022, arXiv:2204.03304",
-        strategy="fedul_flwr.baselines.fedllp:FedLLP",
         client="fedul_flwr.baselines.fedllp:FedLLPVATClient",
-        disclosures="fedul_flwr.federated.disclosure:UNLABELED_SETS",
         settings=(AdmissionSettings, FedLLPSettings, FedLLPVATSettings, DPSettings),
     ),
     Method(
@@ -209,9 +221,7 @@ _BUILT_IN = (
         line="FedLLP, and strong views trained on classes assigned under the shares of each set.",
         needs=_SETS,
         paper="Ma et al., CVPR Findings 2026 (LLP-DC), each client its own sets",
-        strategy="fedul_flwr.baselines.fedllp:FedLLP",
         client="fedul_flwr.baselines.fedllp_dc:FedLLPDCClient",
-        disclosures="fedul_flwr.baselines.fedllp_dc:DISCLOSURES",
         settings=(AdmissionSettings, FedLLPSettings, FedLLPDCSettings, DPSettings),
     ),
     Method(
@@ -219,9 +229,7 @@ _BUILT_IN = (
         line="The model makes the exact class counts of each set as probable as it can.",
         needs="unlabeled sets with class shares that are exact counts, at clients",
         paper="Ma et al., ICLR 2026 (LLP-PVC), each client its own sets",
-        strategy="fedul_flwr.baselines.fedllp:FedLLP",
         client="fedul_flwr.baselines.fedllp_pvc:FedLLPPVCClient",
-        disclosures="fedul_flwr.federated.disclosure:UNLABELED_SETS",
         settings=(AdmissionSettings, FedLLPSettings, DPSettings),
     ),
     Method(
@@ -230,7 +238,7 @@ _BUILT_IN = (
         needs=_SERVER,
         paper=_BI_OBJECTIVE,
         strategy="fedul_flwr.baselines.server_only:ServerOnly",
-        client="fedul_flwr.federated.client:MethodClient",
+        client="fedul_flwr.federated.client:Client",
         disclosures="fedul_flwr.federated.disclosure:DESCRIBE_ONLY",
         # Uses the same split as the methods it is compared with, but only the server's part.
         settings=(UnlabeledSetSettings, ServerTrainingSettings),
@@ -242,7 +250,6 @@ _BUILT_IN = (
         line="Federated learning with labels for all points of clients, or a part: the ceiling.",
         needs="labels for all points of clients, or a fraction",
         paper="McMahan et al., AISTATS 2017, arXiv:1602.05629",
-        strategy="fedul_flwr.federated.strategy:MethodStrategy",
         client="fedul_flwr.baselines.supervised:SupervisedClient",
         disclosures="fedul_flwr.baselines.supervised:DISCLOSURES",
         settings=(UnlabeledSetSettings, SupervisedSettings, DPSettings),
@@ -280,7 +287,6 @@ _BUILT_IN = (
         paper=f"rival in {_XCLP}",
         strategy="fedul_flwr.baselines.labels_only:LabelsOnly",
         client="fedul_flwr.baselines.labels_only:LabelsOnlyClient",
-        disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
         settings=(LabelSettings, StageSettings, LabelsOnlySettings),
         data="partly-labeled",
     ),
@@ -291,7 +297,6 @@ _BUILT_IN = (
         paper=f"rival in {_XCLP}",
         strategy="fedul_flwr.baselines.local_lp:LocalLP",
         client="fedul_flwr.baselines.local_lp:LocalLPClient",
-        disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
         settings=(LabelSettings, PseudoLabelSettings, PropagationSettings, WeakViewSettings),
         data="partly-labeled",
     ),
@@ -300,9 +305,7 @@ _BUILT_IN = (
         line="The model's own predictions are labels, made anew in every round.",
         needs=_SOME,
         paper=f"rival in {_XCLP}",
-        strategy="fedul_flwr.baselines.pseudo_label:PseudoLabel",
         client="fedul_flwr.baselines.pseudo_label:PseudoLabelClient",
-        disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
         settings=(LabelSettings, PseudoLabelSettings, WeakViewSettings),
         data="partly-labeled",
         needs_labels=False,
@@ -314,7 +317,6 @@ _BUILT_IN = (
         paper=f"Albaseer et al. 2020, rival in {_XCLP}",
         strategy="fedul_flwr.baselines.fedsem:FedSem",
         client="fedul_flwr.baselines.fedsem:FedSemClient",
-        disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
         settings=(LabelSettings, PseudoLabelSettings, WeakViewSettings),
         data="partly-labeled",
     ),
@@ -356,9 +358,7 @@ _BUILT_IN = (
         line="The same prediction for a point and its strong view, by divergence of posteriors.",
         needs=_PARTLY_LABELED,
         paper=f"Xie et al. 2020, rival in {_FEDMATCH}",
-        strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
         client="fedul_flwr.baselines.uda:UDAClient",
-        disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
         settings=MATCHING,
         data="partly-labeled",
         needs_labels=False,
@@ -368,9 +368,7 @@ _BUILT_IN = (
         line="A sure prediction for a point is the label of its strong view.",
         needs=_PARTLY_LABELED,
         paper=f"Sohn et al. 2020, rival in {_FEDMATCH}",
-        strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
         client="fedul_flwr.baselines.fixmatch:FixMatchClient",
-        disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
         settings=(*MATCHING, FixMatchSettings),
         data="partly-labeled",
         needs_labels=False,
@@ -380,9 +378,7 @@ _BUILT_IN = (
         line="FixMatch, and the model that a client received corrects its pseudo labels.",
         needs=_PARTLY_LABELED,
         paper="Liu et al., CVPR 2025, arXiv:2503.13227",
-        strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
         client="fedul_flwr.baselines.sage:SAGEClient",
-        disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
         settings=(*MATCHING, SAGESettings),
         data="partly-labeled",
         needs_labels=False,
@@ -407,9 +403,7 @@ _BUILT_IN = (
         line="Trains with FedMatch's batches on labels of all points: the ceiling.",
         needs="labels for all points of clients",
         paper=f"ceiling in {_FEDMATCH}",
-        strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
         client="fedul_flwr.baselines.all_labels:AllLabelsClient",
-        disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
         settings=(ScenarioSettings, SupervisedPartSettings, ServerTrainingSettings),
         data="fully-labeled",
     ),

@@ -141,7 +141,7 @@ def all_sections() -> dict[str, type[Settings]]:
     """Every table that exists, with its widest settings class."""
     # Users' own methods may use this table, too.
     sections: dict[str, type[Settings]] = {}
-    of_methods = (kind for method in METHODS.values() for kind in method.settings)
+    of_methods = (kind for method in METHODS.values() for kind in method.tables.values())
     kinds: list[type[Settings]] = [*SECTIONS.values(), LabelSettings, *of_methods]
     for kind in kinds:
         if issubclass(kind, sections.get(kind.table, kind)):

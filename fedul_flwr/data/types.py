@@ -207,6 +207,9 @@ def l2_norm(arrays: Iterable[Floats]) -> float:
 Plain = int | float | str | bytes | bool
 Value = Plain | list[int] | list[float] | list[str] | list[bytes] | list[bool]
 
+CONFIDENT_SHARE = "confident-share"
+"""Report of a round: the share of the points whose pseudo labels could be used, that were."""
+
 LARGEST_COUNT = 10**12
 """Largest number of points, sets or clients: sums over a million of them are exact in float64."""
 

@@ -16,7 +16,6 @@ import click
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from fedul_flwr.client_app import build_client
-from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.overrides import parse_overrides
@@ -25,7 +24,7 @@ from fedul_flwr.config.shared import BUILT_IN, SharedSettings
 from fedul_flwr.data.local_data import survey_tables
 from fedul_flwr.data.types import Arrays, Content, Value
 from fedul_flwr.errors import OwnDataError, UserError
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.disclosure import EVALUATE, TRAIN, Sent, disclosures, refuse_unwritable
 from fedul_flwr.federated.flower_internals import parse_config_args
 from fedul_flwr.federated.ledger import Ledger, ledger_file
@@ -65,7 +64,7 @@ def check_owner(
     settings, otherwise = _settings(overrides, base_dir)
     shape = _shape(settings, class_names, input_shape)
     refuse_other_form(settings, shape)
-    strategy = load_reference(find_method(settings.method).strategy, "method")
+    strategy = find_method(settings.method).strategy_class
     settings, _ = resolve_auto(settings, strategy, shape)
     otherwise, _ = resolve_auto(otherwise, strategy, shape)
     client, answer = _prepared(where, settings, shape)
@@ -136,7 +135,7 @@ def _settings(overrides: Mapping[str, Any], base_dir: Path) -> tuple[RunConfig, 
             "setting-for-simulations",
             setting="client-data",
         )
-    strategy = load_reference(find_method(settings.method).strategy, "method")
+    strategy = find_method(settings.method).strategy_class
     strategy.validate(settings)
 
     def resolved(has_validation: bool) -> RunConfig:
@@ -176,7 +175,7 @@ def _shape(settings: RunConfig, class_names: str, input_shape: str) -> DataShape
 
 def _prepared(
     node_config: Mapping[str, Any], settings: RunConfig, shape: DataShape
-) -> tuple[MethodClient[Any], Mapping[str, Value]]:
+) -> tuple[Client[Any], Mapping[str, Value]]:
     """The client after ``describe`` and ``setup``, and its answer to the latter."""
     context = Context(
         run_id=0,
@@ -191,9 +190,7 @@ def _prepared(
     return build_client(context), answer.values
 
 
-def _outgoing(
-    sends: list[Sent], answer: Mapping[str, Value], client: MethodClient[Any]
-) -> Iterator[str]:
+def _outgoing(sends: list[Sent], answer: Mapping[str, Value], client: Client[Any]) -> Iterator[str]:
     """The declared entries, with values and sizes that are known before the run."""
     order = {DESCRIBE: 0, SETUP: 1, TRAIN: 3, EVALUATE: 4}  # 2: phases of the method
     for sent in sorted(sends, key=lambda sent: order.get(sent.phase, 2)):
@@ -212,7 +209,7 @@ def _outgoing(
             yield f"  not declared by the method: {_value(name, value)}"
 
 
-def largest_update(client: MethodClient[Any], size: str) -> Arrays:
+def largest_update(client: Client[Any], size: str) -> Arrays:
     """Arrays as large as an update can be, in the run's precision.
 
     Parameters

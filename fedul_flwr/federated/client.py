@@ -13,12 +13,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from flwr.client import NumPyClient
-from flwr.common import NDArrays
 from flwr.common import Scalar as FlowerScalar
 
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.config.shared import ModelOptions
@@ -28,18 +28,19 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Content, InputShape, Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import messages
-from fedul_flwr.federated.client_data import ClientData, ClientState
+from fedul_flwr.federated.client_data import DATA, ClientData, ClientState
 from fedul_flwr.federated.columns import plain_moments, raw_rows, received_scaling
 from fedul_flwr.federated.masked_update import MASKED, MaskedUpdates, Summed, in_steps
 from fedul_flwr.federated.masked_update import PHASES as SUM_PHASES
+from fedul_flwr.federated.reports import OF_ALL, Reports
 from fedul_flwr.federated.transcript import Asked
 from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS, variate_rounds
 from fedul_flwr.secure.column_sums import exact_sums
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
-    from fedul_flwr.learning.local import LocalTask, Records, Round
+    from fedul_flwr.learning.local import Records, Round, Task
 
 
 D = TypeVar("D", bound=ClientData)
@@ -65,11 +66,11 @@ class Update:
 
     arrays: Arrays
     num_examples: int
-    metrics: Mapping[str, FlowerScalar]
+    metrics: Mapping[str, Any]
     records: Records = field(default_factory=dict)
 
 
-class MethodClient(NumPyClient, Generic[D]):
+class Client(NumPyClient, Generic[D]):
     """A client that trains the global model on its own data; built anew for every message.
 
     A method defines :attr:`data_class` and :meth:`task`, and may extend :meth:`register`,
@@ -92,15 +93,17 @@ class MethodClient(NumPyClient, Generic[D]):
 
     # What a method defines
 
-    data_class: Any = ClientData
-    """Class of the client's data."""
+    data_class: Any = None
+    """Class of the client's data; by default that of the kind of data that the method declares."""
     extra_phases: frozenset[str] = frozenset()
     """Phases of the method that a client answers also in a run with secure sums: what they tell
     about its data is no sum, but is encrypted or nothing."""
+    reports: ClassVar[Reports] = {}
+    """Numbers that it sends with its model, beside those of every method."""
     alone: frozenset[str] = frozenset()
     """Records of a training message that are for this client alone, see :class:`Asked`."""
 
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         """What the client trains on in a round; its model has the weights of the round's start.
 
         Raises
@@ -239,8 +242,32 @@ class MethodClient(NumPyClient, Generic[D]):
     @cached_property
     def data(self) -> D:
         """The client's data."""
-        data: D = self.data_class(self.settings, self.node, self.setup)
+        kind: Any = self.data_class or DATA[find_method(self.settings.method).data]
+        data: D = kind(self.settings, self.node, self.setup)
         return data
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes K."""
+        return self.data.num_classes
+
+    @property
+    def options(self) -> Any:
+        """Settings in the method's own table."""
+        method = find_method(self.settings.method)
+        return self.settings[method.tables[method.name]]
+
+    def weak(self, inputs: Tensor) -> Tensor:
+        """The views ``(n, …)`` of points on which pseudo labels are judged (``views.weak``)."""
+        from fedul_flwr.learning.views import weak_view
+
+        return weak_view(self.settings)(inputs)
+
+    def strong(self, inputs: Tensor) -> Tensor:
+        """Strong views ``(n, …)`` of points, as table ``ssl`` says."""
+        from fedul_flwr.learning.views import strong_view
+
+        return strong_view(self.settings)(inputs)
 
     @property
     def setup(self) -> dict[str, Any]:
@@ -309,13 +336,6 @@ class MethodClient(NumPyClient, Generic[D]):
             )
         return names
 
-    def fit(
-        self, parameters: NDArrays, config: dict[str, FlowerScalar]
-    ) -> tuple[NDArrays, int, dict[str, FlowerScalar]]:
-        """Flower's form of :meth:`train`, for methods that send nothing beside the model."""
-        update = self.train(dict(zip(self.array_names(), parameters, strict=True)), config)
-        return list(update.arrays.values()), update.num_examples, dict(update.metrics)
-
     def train(
         self, arrays: Arrays, config: Mapping[str, Any], received: Records | None = None
     ) -> Update:
@@ -340,15 +360,21 @@ class MethodClient(NumPyClient, Generic[D]):
         )
         load_arrays(model, server_scaling or arrays)
         arrays.clear()
-        task = self.task(round)
-        if task.num_examples == 0:  # the unchanged model, with weight 0
+        task = self.task(round.in_tensors())
+        if task.batches.num_points == 0:  # the unchanged model, with weight 0
             return Update(dump_arrays(model), 0, {"loss": 0.0, "steps": 0, "normalizer": 0.0})
         rng = stream(self.settings.seed, "local", round.number, self.node.partition_id)
+        for name in sorted(task.reports.keys() - {*OF_ALL, *self.reports}):
+            raise UserError(
+                f"The task of method {self.settings.method!r} reports {name!r}, which is not "
+                f"declared: add it to {type(self).__name__}.reports.",
+                "own-method-wrong",
+            )
         metrics, records = train_task(model, task, round, self.state, rng)
         if config.get(messages.OWN_MODEL):
             self.state.save(messages.OWN_MODEL, round.number, dump_arrays(model))
         release_freed_memory()
-        return Update(dump_arrays(model), task.num_examples, metrics, records)
+        return Update(dump_arrays(model), task.batches.num_points, metrics, records)
 
     def round(self, config: Mapping[str, Any], received: Records | None = None) -> Round:
         """The round that a training message asks for."""

@@ -6,18 +6,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from fedul_flwr.config.method_settings import AdmissionSettings, fewer_sets
+from fedul_flwr.config.method_settings import (
+    AdmissionSettings,
+    ScenarioSettings,
+    ViewSettings,
+    fewer_sets,
+)
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import POINT_FORMATS, SET_FORMATS, NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import parse_columns
 from fedul_flwr.data.label_split import label_scenario, open_partly_labeled_points
 from fedul_flwr.data.own_points import OwnPoints, labeled_own_points, set_aside
 from fedul_flwr.data.safe_files import make_folder, save_arrays
+from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_check import SetCheck, check_sets
 from fedul_flwr.data.set_split import open_unlabeled_sets
 from fedul_flwr.data.standardize import (
@@ -42,6 +49,18 @@ from fedul_flwr.data.types import (
 )
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.messages import to_arrays, to_record
+
+if TYPE_CHECKING:
+    from fedul_flwr.learning.batches import Batches
+    from fedul_flwr.learning.local import Round
+
+
+def part_of_step(positions: Ints, settings: RunConfig, round_number: int) -> Ints:
+    """The part of ``positions`` that is of the streaming step of a round."""
+    scenario = settings[ScenarioSettings]
+    steps = scenario.streaming_steps
+    step = min((round_number - 1) // scenario.rounds_per_step, steps - 1)
+    return np.array_split(positions, steps)[step]
 
 
 class ClientData:
@@ -344,6 +363,24 @@ class PartlyLabeledData(ClientData):
         """Positions of the unlabeled points that may be used in training."""
         return self.examples.unlabeled
 
+    def arrived(self, positions: Ints, round_number: int) -> Ints:
+        """Those of ``positions`` that arrive in a round's streaming step, in random order."""
+        order = stream(self.settings.seed, "streaming", self.node.partition_id)
+        return part_of_step(order.permutation(positions), self.settings, round_number)
+
+    def labeled_and_unlabeled(self, round: Round) -> Batches:
+        """Batches of labeled points and of the unlabeled ones of this round's step."""
+        from fedul_flwr.learning.batches import matching_batches
+
+        positions = np.concatenate([self.labeled, self.arrived(self.unlabeled, round.number)])
+        return matching_batches(
+            self.examples.inputs,
+            self.examples.points[positions],
+            self.examples.labels[positions],
+            round.plan,
+            self.settings[ViewSettings].unlabeled_batch_size,
+        )
+
     def register(self) -> dict[str, Value]:
         """Numbers of points and of labels."""
         for line in self.examples.notes:
@@ -359,6 +396,22 @@ class PartlyLabeledData(ClientData):
         yield from self.examples.notes
         if not len(self.labeled):
             yield "warning: no point has a label, it learns from unlabeled ones alone"
+
+
+DATA: Mapping[str, type[ClientData]] = {
+    "unlabeled-sets": UnlabeledSetData,
+    "partly-labeled": PartlyLabeledData,
+    "fully-labeled": PartlyLabeledData,
+    "labels": ClientData,
+}
+"""Class of the clients' data by the kind that a method declares."""
+
+
+def data_class_of(settings: RunConfig) -> type[ClientData]:
+    """Class of the clients' data in a run: that of the method's client, or of the method's kind."""
+    method = find_method(settings.method)
+    chosen: type[ClientData] | None = method.client_class.data_class
+    return chosen or DATA[method.data]
 
 
 class ClientState:

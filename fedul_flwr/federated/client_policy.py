@@ -18,6 +18,7 @@ from fedul_flwr.config.method_settings import (
     fewer_sets,
 )
 from fedul_flwr.config.methods import find_method
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.set_check import (
     ILL_CONDITIONED,
     identifiable_directions,
@@ -25,6 +26,7 @@ from fedul_flwr.data.set_check import (
 )
 from fedul_flwr.data.types import Content, count, number, numbers
 from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federated.client_data import PartlyLabeledData, UnlabeledSetData, data_class_of
 from fedul_flwr.federated.messages import client_label, quote_client_text
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport
 
@@ -48,10 +50,10 @@ class ClientPolicy:
         self.num_classes = num_classes
 
     def accept(self, report: ClientReport, answer: Content) -> None:
-        """Look at what a client says of itself; see :meth:`MethodStrategy.accept_client`."""
+        """Look at what a client says of itself; see :meth:`Strategy.accept_client`."""
 
     def changed(self, answers: Mapping[int, Content]) -> None:
-        """Look at the answers of all clients; see :meth:`MethodStrategy.on_clients_changed`."""
+        """Look at the answers of all clients; see :meth:`Strategy.on_clients_changed`."""
 
     def sample(self, round_number: int) -> list[ClientRef]:
         """Clients of a round: all, or as many as `fraction-train` says."""
@@ -273,3 +275,13 @@ class LabeledClientStages(LabelStages):
     """Two stages with labeled clients alone in both."""
 
     unlabeled_learn = False
+
+
+def policy_for(settings: RunConfig) -> type[ClientPolicy]:
+    """The policy for the data of a run's method."""
+    data = data_class_of(settings)
+    if issubclass(data, UnlabeledSetData):
+        return SetAdmission
+    if issubclass(data, PartlyLabeledData):
+        return LabelStages if settings.find(StageSettings) else LabeledClients
+    return ClientPolicy

@@ -12,27 +12,23 @@ from torch import nn
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.method_settings import (
     PseudoLabelSettings,
-    ScenarioSettings,
     StageSettings,
-    ViewSettings,
     WeakViewSettings,
 )
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Ints
+from fedul_flwr.data.types import CONFIDENT_SHARE
 from fedul_flwr.federated.client_data import ClientState, PartlyLabeledData
 from fedul_flwr.federated.messages import VALIDATED_ROUND, VALIDATION_LOSS
-from fedul_flwr.learning.batches import Batches, matching_batches
 from fedul_flwr.learning.local import (
-    LocalTask,
     Records,
     Round,
+    Task,
     local_normalizer,
     train_local,
 )
 from fedul_flwr.learning.matching import (
-    CONFIDENT_SHARE,
     MatchingObjective,
     threshold_for,
     top_probabilities,
@@ -54,11 +50,11 @@ MOMENTUM = "momentum"
 
 def train_task(
     model: nn.Module,
-    task: LocalTask,
+    task: Task,
     round: Round,
     state: ClientState,
     rng: np.random.Generator,
-) -> tuple[Mapping[str, float], Records]:
+) -> tuple[Mapping[str, float | list[float]], Records]:
     """Train ``model`` in place; returns metrics, and arrays to send beside it.
 
     Parameters
@@ -73,7 +69,7 @@ def train_task(
         result, renewed, change = train_with_variates(
             model,
             task.batches,
-            task.objective,
+            task.loss,
             round.plan,
             rng,
             server=round.received[CONTROL],
@@ -84,17 +80,17 @@ def train_task(
         records = {CONTROL: change}
     elif task.stores_momentum:
         velocity = dict(state.load(MOMENTUM, round.number))
-        batches, objective = task.batches, task.objective
-        result = train_local(model, batches, objective, round.plan, rng, velocity=velocity)
+        batches, loss = task.batches, task.loss
+        result = train_local(model, batches, loss, round.plan, rng, velocity=velocity)
         state.save(MOMENTUM, round.number, velocity)
     else:
-        result = train_local(model, task.batches, task.objective, round.plan, rng)
+        result = train_local(model, task.batches, task.loss, round.plan, rng)
     metrics = {
         "loss": result.loss,
         "steps": result.steps,
         "normalizer": local_normalizer(result.steps, round.plan),
     }
-    return {**metrics, **task.metrics()}, {**records, **task.records(model)}
+    return {**metrics, **task.read_reports()}, {**records, **task.records(model)}
 
 
 LOSS_HISTORY = "validation-losses"
@@ -175,9 +171,7 @@ def staged_points(
     )
 
 
-def staged_task(
-    data: PartlyLabeledData, state: ClientState, round: Round, label: Label
-) -> LocalTask:
+def staged_task(data: PartlyLabeledData, state: ClientState, round: Round, label: Label) -> Task:
     """The task of a method with pseudo labels: its points are those of :func:`staged_points`."""
     points = staged_points(data, state, round, label)
     task = pseudo_label_task(points, data.settings[StageSettings], round.plan)
@@ -185,21 +179,7 @@ def staged_task(
         return task
     used = len(points.points) - points.num_labeled
     share = used / max(len(data.unlabeled), 1)
-    return replace(task, metrics=lambda: {CONFIDENT_SHARE: share})
-
-
-def arrived(data: PartlyLabeledData, positions: Ints, round: Round) -> Ints:
-    """Those of ``positions`` that arrive in a round's streaming step, in random order."""
-    order = stream(data.settings.seed, "streaming", data.node.partition_id)
-    return part_of_step(order.permutation(positions), data.settings, round.number)
-
-
-def part_of_step(positions: Ints, settings: RunConfig, round_number: int) -> Ints:
-    """The part of ``positions`` that is of the streaming step of a round."""
-    scenario = settings[ScenarioSettings]
-    steps = scenario.streaming_steps
-    step = min((round_number - 1) // scenario.rounds_per_step, steps - 1)
-    return np.array_split(positions, steps)[step]
+    return replace(task, reports={CONFIDENT_SHARE: share})
 
 
 def smallest_top(
@@ -208,34 +188,14 @@ def smallest_top(
     """The smallest top probability of a point that is trained on, of the ``model`` received."""
     if threshold != ADAPTIVE:
         return threshold
-    points = data.examples.points[arrived(data, data.unlabeled, round)]
+    points = data.examples.points[data.arrived(data.unlabeled, round.number)]
     views = labeling_views(data.settings, data.node.partition_id, round.number)
     top = top_probabilities(model, data.examples.inputs, points, round.plan, views)
     return threshold_for(threshold, top)
 
 
-def streamed_batches(data: PartlyLabeledData, round: Round) -> tuple[Batches, int]:
-    """Batches of labeled points and of the unlabeled ones of this round's step, with target -1.
-
-    Returns
-    -------
-    The batches, and the number of all these points.
-    """
-    positions = np.concatenate([data.labeled, arrived(data, data.unlabeled, round)])
-    examples = data.examples
-    batches = matching_batches(
-        examples.inputs,
-        examples.points[positions],
-        examples.labels[positions],
-        round.plan,
-        data.settings[ViewSettings].unlabeled_batch_size,
-    )
-    return batches, len(positions)
-
-
 def streamed_task(
     data: PartlyLabeledData, round: Round, objective: MatchingObjective | SageObjective
-) -> LocalTask:
-    """One loss of labeled and unlabeled points, on :func:`streamed_batches`."""
-    batches, count = streamed_batches(data, round)
-    return LocalTask(count, batches, objective, objective.confidence.metrics)
+) -> Task:
+    """One loss of labeled and unlabeled points, on labeled and unlabeled batches."""
+    return Task(data.labeled_and_unlabeled(round), objective, objective.confidence.reports)

@@ -38,7 +38,12 @@ from fedul_flwr.data.safe_files import require_regular_file
 from fedul_flwr.data.standardize import MEANS, VARIANCES
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import settings_from
-from fedul_flwr.federated.client_data import ClientState
+from fedul_flwr.federated.client_data import (
+    ClientState,
+    PartlyLabeledData,
+    UnlabeledSetData,
+    data_class_of,
+)
 from fedul_flwr.federated.masked_update import (
     CONFIRM,
     KEYS,
@@ -62,6 +67,7 @@ from fedul_flwr.federated.messages import (
     phase_of,
     printable,
 )
+from fedul_flwr.federated.reports import Reports, reports_of
 from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PUBLIC, SIGNATURES, TO
@@ -114,8 +120,13 @@ class Sent:
 
 def disclosures(settings: RunConfig) -> list[Sent]:
     """All that a client of the run's method sends in a run with ``settings``."""
-    declared: Iterable[Sent] = load_reference(find_method(settings.method).disclosures, "method")
+    method = find_method(settings.method)
+    declared = _of_data(settings)
+    if method.disclosures:
+        declared = load_reference(method.disclosures, "method")
     sent = [entry for entry in declared if entry.when(settings)]
+    if any(entry.phase == TRAIN for entry in sent):
+        sent += _reported(reports_of(settings))
     if settings.has_sums:
         sent += _SUM
     if not settings.sums_updates:
@@ -123,6 +134,14 @@ def disclosures(settings: RunConfig) -> list[Sent]:
     alone = [entry for entry in sent if entry.phase != TRAIN or entry.record == DIAGNOSTICS]
     named = [replace(e, what=f"names of: {e.what}") for e in sent if e.record == METRICS]
     return [*alone, *(entry for entry in named if entry.phase == TRAIN), *_UPDATE_SUM]
+
+
+def _of_data(settings: RunConfig) -> Iterable[Sent]:
+    """What a client with the run's kind of data sends."""
+    data = data_class_of(settings)
+    if issubclass(data, UnlabeledSetData):
+        return UNLABELED_SETS
+    return PARTLY_LABELED if issubclass(data, PartlyLabeledData) else TRAINING
 
 
 def only_when(condition: Condition, entries: Iterable[Sent]) -> tuple[Sent, ...]:
@@ -134,9 +153,12 @@ def only_when(condition: Condition, entries: Iterable[Sent]) -> tuple[Sent, ...]
     return tuple(restricted(entry) for entry in entries)
 
 
-def measured(names: tuple[str, ...], what: str, when: Condition = lambda _: True) -> Sent:
-    """Metrics of an update."""
-    return Sent(TRAIN, names, what, METRICS, EVERY_ROUND, when=when)
+def _reported(reports: Reports) -> list[Sent]:
+    """Entries of the numbers that come with an update, those of one meaning together."""
+    names: dict[str, list[str]] = {}
+    for name, numbers in reports.items():
+        names.setdefault(numbers.says, []).append(name)
+    return [Sent(TRAIN, (*of,), what, METRICS, EVERY_ROUND) for what, of in names.items()]
 
 
 def _with_scaffold(settings: RunConfig) -> bool:
@@ -203,7 +225,13 @@ _UPDATE_SUM = (
         EVERY_ROUND,
         "the server, as a sum over all clients of the round",
     ),
-    measured(("num-examples",), "whether it had anything to train on (0 or 1)"),
+    Sent(
+        TRAIN,
+        ("num-examples",),
+        "whether it had anything to train on (0 or 1)",
+        METRICS,
+        EVERY_ROUND,
+    ),
 )
 """Sent in place of an update with ``secure-sum = "on"``."""
 
@@ -264,9 +292,6 @@ TRAINING = (
     *REGISTRATION,
     replace(_MODEL, reader=AVERAGED, when=lambda settings: settings.base != "local"),
     replace(_MODEL, when=lambda settings: settings.base == "local"),
-    measured(
-        ("num-examples", "loss", "steps", "normalizer"), "how many points, and how training went"
-    ),
     ACCOUNT,
     Sent(
         TRAIN,
@@ -280,12 +305,6 @@ TRAINING = (
     ),
 )
 """Sent by every client that trains the model."""
-
-
-CONFIDENCE = measured(
-    ("confident-share",), "the share of its unlabeled points that it is confident about"
-)
-"""Sent by a client that trains on its own predictions."""
 
 
 UNLABELED_SETS = (
@@ -308,9 +327,6 @@ COUNTS = Sent(SETUP, ("num-points", "num-labeled"), "how many points and labels"
 
 PARTLY_LABELED = (*TRAINING, COUNTS)
 """Sent by a client that trains on points with labels for some of them."""
-
-PSEUDO_LABELED = (*PARTLY_LABELED, CONFIDENCE)
-"""Sent by a client that also trains on labels that it gives its other points."""
 
 
 COLUMNS = (

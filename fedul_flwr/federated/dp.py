@@ -12,7 +12,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import PrivacyBudgetExhausted
-from flwr.serverapp.strategy import FedAvg, Strategy
+from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from numpy.typing import NDArray
 
 from fedul_flwr.config.privacy import DPSettings
@@ -29,7 +30,7 @@ CLIPPING_NORM = "clipping_norm"
 RELEASES, MU_SQUARED = "releases", "mu-squared"
 
 
-class PrivateMean(Strategy):
+class PrivateMean(FlowerStrategy):
     """A base behind clipping of updates and Gaussian noise on their mean (McMahan et al. 2018).
 
     One client moves the sum of clipped updates by C at most, and the noise on it has the standard
@@ -176,7 +177,7 @@ def with_noise(arrays: ArrayRecord, deviation: float) -> ArrayRecord:
     return array_record(noisy)
 
 
-def refuse_no_release(base: Strategy) -> None:
+def refuse_no_release(base: FlowerStrategy) -> None:
     """Refuse to report success for a private run whose model never changed."""
     if isinstance(base, PrivateMean) and not base.releases:
         raise UserError(
@@ -187,7 +188,7 @@ def refuse_no_release(base: Strategy) -> None:
         )
 
 
-def privacy_spent(base: Strategy) -> dict[str, Any]:
+def privacy_spent(base: FlowerStrategy) -> dict[str, Any]:
     """Entries about privacy for the run's summary; empty if ``base`` is not private."""
     if not isinstance(base, PrivateMean) or not base.releases:
         return {}

@@ -30,6 +30,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.ledger import Ledger, ledger_file, spender
 from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, SETUP, metric_forms
+from fedul_flwr.federated.reports import reports_of, summed_names
 from fedul_flwr.federated.transcript import Asked, question
 from fedul_flwr.learning.variates import CONTROL
 from fedul_flwr.propagation.privacy import fresh_gaussians
@@ -442,8 +443,10 @@ class MaskedUpdates:
         for record, name in changes:
             changes[record, name] *= float(weight > 0) if record == CONTROL else scale
         numbers = [weight, float(weight > 0), weight * normalizer]
+        added = summed_names(reports_of(self._settings))
         for key, _ in metric_forms(metrics):
-            numbers += [weight * float(one) for one in np.atleast_1d(metrics[key])]
+            factor = float(weight > 0) if key in added else weight
+            numbers += [factor * float(one) for one in np.atleast_1d(metrics[key])]
         clients = int(state[_SUMMANDS])
         if is_private:
             step = step_size(largest_change(self._settings), clients)

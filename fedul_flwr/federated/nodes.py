@@ -72,9 +72,9 @@ class ClientReport:
 CheckAnswer = Callable[[ClientRef, Content], None]
 """Raises a :class:`~fedul_flwr.errors.BadMessageError` to refuse a client's answer."""
 Accept = Callable[[ClientReport, Content], None]
-"""See :meth:`fedul_flwr.federated.strategy.MethodStrategy.accept_client`."""
+"""See :meth:`fedul_flwr.federated.strategy.Strategy.accept_client`."""
 Changed = Callable[[Mapping[int, Content]], None]
-"""See :meth:`fedul_flwr.federated.strategy.MethodStrategy.on_clients_changed`."""
+"""See :meth:`fedul_flwr.federated.strategy.Strategy.on_clients_changed`."""
 
 
 class ClientRegistry:

@@ -17,7 +17,7 @@ from flwr.app import ArrayRecord, Message, Metadata, MetricRecord, RecordDict
 from fedul_flwr.config.method_settings import LabelsOnlySettings, SupervisedSettings
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.types import LARGEST_COUNT, l2_norm, number
+from fedul_flwr.data.types import l2_norm, number
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError
 from fedul_flwr.federated.grid import RoundLog, replies_to
 from fedul_flwr.federated.messages import (
@@ -36,6 +36,7 @@ from fedul_flwr.federated.messages import (
     printable,
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
+from fedul_flwr.federated.reports import LOSS, OF_ALL, STEPS, Numbers, Reports, reports_of
 from fedul_flwr.federated.updates import UpdateCodec, is_finite
 
 Received = list[tuple[ClientRef, Message]]
@@ -51,13 +52,20 @@ class UpdateValidator:
     registry : the clients of the run.
     rounds : counts failures, traffic and times.
     codec : decodes updates.
+    num_classes : K.
     """
 
     def __init__(
-        self, settings: RunConfig, registry: ClientRegistry, rounds: RoundLog, codec: UpdateCodec
+        self,
+        settings: RunConfig,
+        registry: ClientRegistry,
+        rounds: RoundLog,
+        codec: UpdateCodec,
+        num_classes: int,
     ) -> None:
         self._settings, self._registry, self._rounds = settings, registry, rounds
-        self._codec = codec
+        self._codec, self._reports = codec, reports_of(settings)
+        self._num_classes = num_classes
         self._asked: Sequence[Metadata] = ()
         self._expected: Mapping[str, ArrayRecord] = {}
 
@@ -123,6 +131,9 @@ class UpdateValidator:
         def check(client: ClientRef, reply: Message) -> None:
             check_all_bytes(reply.content)
             check_metrics(reply.content, trained=trained)
+            if trained:
+                masked = self._settings.sums_updates
+                check_reports(_metrics(reply), self._reports, self._num_classes, masked=masked)
             self._check_counts(client, reply, trained=trained)
 
         return self._checked([(client, heard[client]) for client in sorted(heard)], check)
@@ -217,10 +228,6 @@ def _weight(reply: Message) -> float:
     return metric(reply, WEIGHT)
 
 
-LARGEST = 1e280
-"""Largest metric. Weighted sums of them over clients stay finite; diverging losses are below it."""
-LOSS, STEPS, NUMBER = "loss", "steps", "num-"
-"""Metrics: the loss; numbers of steps; prefix of the names of all other counts."""
 STARTED, ENDED = "started", "ended"
 """Diagnostics that every reply to a training message has: seconds."""
 
@@ -279,8 +286,7 @@ def check_all_bytes(content: RecordDict) -> None:
 
 
 def check_metrics(content: RecordDict, *, trained: bool) -> None:
-    """Check that a reply has metrics and nothing unasked-for, that they are finite, and that counts
-    are neither negative nor beyond :data:`~fedul_flwr.data.types.LARGEST_COUNT`.
+    """Check that a reply has finite metrics, a weight, and nothing unasked-for.
 
     Parameters
     ----------
@@ -303,7 +309,8 @@ def check_metrics(content: RecordDict, *, trained: bool) -> None:
     metrics = records[METRICS]
     for record in records.values():
         for name, value in record.items():
-            _check_metric(name, value)
+            size = len(value) if isinstance(value, list) else None
+            OF_ALL.get(name, Numbers(size)).check(name, value, 0)
     times = [(DIAGNOSTICS, STARTED), (DIAGNOSTICS, ENDED)]
     for part, name in [(METRICS, WEIGHT), *(times if trained else [(METRICS, LOSS)])]:
         if not isinstance(records[part].get(name), (int, float)):
@@ -314,17 +321,30 @@ def check_metrics(content: RecordDict, *, trained: bool) -> None:
         raise BadMessageError(f"its {NORMALIZER} is 0, and it has trained", "message-contradicts")
 
 
-def _check_metric(name: str, value: int | float | list[int] | list[float]) -> None:
-    received = value if isinstance(value, list) else [value]
-    if any(number != number or abs(number) == math.inf for number in received):
-        raise BadMessageError(f"its {name} is not finite", "message-out-of-range")
-    if any(abs(number) > LARGEST for number in received):
-        raise BadMessageError(f"its {name} is beyond {LARGEST:g}", "message-out-of-range")
-    counts = name in (STEPS, NORMALIZER) or name.startswith(NUMBER)
-    if counts and any(number < 0 for number in received):
-        raise BadMessageError(f"its {name} is below 0", "message-out-of-range")
-    if counts and any(number > LARGEST_COUNT for number in received):
-        raise BadMessageError(f"its {name} is above {LARGEST_COUNT:,}", "message-out-of-range")
+def check_reports(
+    metrics: MetricRecord, reports: Reports, num_classes: int, *, masked: bool = False
+) -> None:
+    """Compare the numbers of an update with the declarations of its method.
+
+    Parameters
+    ----------
+    masked : whether the numbers are in a secure sum, and these only have their form.
+
+    Raises
+    ------
+    BadMessageError
+        With the name of a number that is missing, not asked for or out of range.
+    """
+    for name, value in metrics.items():
+        if name not in reports:
+            raise BadMessageError(
+                f"its reply has {name!r}, which was not asked for", "message-unasked"
+            )
+        reports[name].check(name, value, num_classes, masked=masked)
+    if metrics[WEIGHT]:
+        required = {name for name, one in reports.items() if not one.optional}
+        for name in sorted(required - metrics.keys()):
+            raise BadMessageError(f"its reply has no {name}", "message-incomplete")
 
 
 def check_normalizer(metrics: MetricRecord, momentum: float, most_steps: float) -> None:

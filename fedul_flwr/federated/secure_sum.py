@@ -60,6 +60,7 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
+from fedul_flwr.federated.reports import reports_of, summed_names
 from fedul_flwr.federated.transcript import Asked
 from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED
 from fedul_flwr.secure.messages import (
@@ -469,12 +470,14 @@ class SecureSums:
             before = records[record][name]
             value = before + scale * total / weight if record == ARRAYS else total / trained
             records[record][name] = np.asarray(value, before.dtype)
-        means = iter(numbers[FIRST_METRIC:] / weight)
-        forms = metric_forms(cast(MetricRecord, replies[0].content[METRICS]))
-        metrics: dict[str, Any] = {
-            key: float(next(means)) if size < 0 else [float(next(means)) for _ in range(size)]
-            for key, size in forms
-        }
+        totals = iter(numbers[FIRST_METRIC:])
+        added = summed_names(reports_of(self._settings))
+        metrics: dict[str, Any] = {}
+        for key, size in metric_forms(cast(MetricRecord, replies[0].content[METRICS])):
+            # Every reply has the sum: each adds its share of it.
+            by = len(replies) if key in added else weight
+            values = [float(next(totals) / by) for _ in range(max(size, 1))]
+            metrics[key] = values[0] if size < 0 else values
         if NORMALIZER in metrics:
             metrics[NORMALIZER] = float(normalizer)
         shared = {name: to_record(arrays) for name, arrays in records.items()}

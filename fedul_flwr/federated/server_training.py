@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 from flwr.app import ArrayRecord
-from torch.nn import functional
 
-from fedul_flwr.config.method_settings import ServerTrainingSettings
+from fedul_flwr.config.method_settings import ServerTrainingSettings, SupervisedPartSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Ints, LabeledPoints
@@ -17,11 +16,10 @@ from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.learning.batch_statistics import batch_statistics
 from fedul_flwr.learning.batches import Batches, point_batches
-from fedul_flwr.learning.local import Objective, dump_arrays, load_arrays, on_logits, train_local
+from fedul_flwr.learning.local import BatchLoss, dump_arrays, load_arrays, on_logits, train_local
 from fedul_flwr.learning.plan import LocalPlan, local_plan, rate_factor
+from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 from fedul_flwr.models import build_model
-
-CROSS_ENTROPY = on_logits(functional.cross_entropy)
 
 
 class ServerTrainer:
@@ -75,7 +73,7 @@ class ServerTrainer:
         arrays: ArrayRecord,
         server_round: int,
         server_lr_factor: float = 1.0,
-        objective: Objective = CROSS_ENTROPY,
+        loss: BatchLoss | None = None,
         change: Callable[[LocalPlan], LocalPlan] = lambda plan: plan,
         velocity: Arrays | None = None,
     ) -> tuple[ArrayRecord, float]:
@@ -83,13 +81,17 @@ class ServerTrainer:
 
         Parameters
         ----------
+        loss : of a batch, by default the cross-entropy times the weight λ_s of labels, if the
+            method has one.
         change : what the method changes in the plan.
         velocity : momentum with which training begins, replaced by that at its end.
         """
         load_arrays(self.model, to_arrays(arrays))
         plan, rng = change(self.plan(server_round, server_lr_factor)), self.rng(server_round)
-        batches = self.batches(plan)
-        result = train_local(self.model, batches, objective, plan, rng, velocity=velocity)
+        batches, part = self.batches(plan), self._settings.find(SupervisedPartSettings)
+        weighted = on_logits(scaled_cross_entropy(part.supervised_weight if part else 1.0))
+        loss = loss or weighted
+        result = train_local(self.model, batches, loss, plan, rng, velocity=velocity)
         # Copies: the next round trains the same tensors in place.
         trained = {name: np.array(value) for name, value in dump_arrays(self.model).items()}
         return to_record(trained), result.loss

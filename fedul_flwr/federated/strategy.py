@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol, cast, runtime_checkable
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
@@ -29,12 +30,14 @@ from flwr.serverapp.strategy import (
     FedYogi,
     Krum,
     MultiKrum,
-    Strategy,
+)
+from flwr.serverapp.strategy import (
+    Strategy as FlowerStrategy,
 )
 from numpy.typing import NDArray
 
 from fedul_flwr.config.base import AUTO, Settings, load_reference
-from fedul_flwr.config.method_settings import ServerTrainingSettings
+from fedul_flwr.config.method_settings import LabelSourceSettings, ServerTrainingSettings
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.config.sections import (
@@ -47,13 +50,14 @@ from fedul_flwr.config.shared import MORE_THAN_MODELS, is_function
 from fedul_flwr.data.class_priors import uniform_prior
 from fedul_flwr.data.types import Arrays, Content, Floats, Value, below, count
 from fedul_flwr.errors import NoUpdateError, UserError
-from fedul_flwr.federated.client_policy import ClientPolicy
+from fedul_flwr.federated.client_policy import ClientPolicy, policy_for
 from fedul_flwr.federated.columns import ColumnPooling
 from fedul_flwr.federated.dp import PrivateMean
 from fedul_flwr.federated.grid import GridProxy, RoundLog, RoundRecord
 from fedul_flwr.federated.masked_update import Summed, from_steps
 from fedul_flwr.federated.messages import (
     ARRAYS,
+    METRICS,
     NORMALIZER,
     NUM_POINTS,
     array_record,
@@ -62,7 +66,8 @@ from fedul_flwr.federated.messages import (
     to_arrays,
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport, Registration
-from fedul_flwr.federated.replies import LOSS, UpdateValidator
+from fedul_flwr.federated.replies import UpdateValidator
+from fedul_flwr.federated.reports import LOSS, Numbers, reports_of, summed_names
 from fedul_flwr.federated.secure_sum import SecureSums
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.federated.updates import (
@@ -82,7 +87,7 @@ BASE = "base/"
 """Prefix of the base's state among the arrays that a run resumes from."""
 
 
-class MethodStrategy(Strategy):
+class Strategy(FlowerStrategy):
     """A strategy around a base; methods override its hooks.
 
     Parameters
@@ -114,15 +119,18 @@ class MethodStrategy(Strategy):
     global_arrays : the model that this round started from.
     """
 
-    policy_class: type[ClientPolicy] = ClientPolicy
-    """Which clients take part."""
+    state: dict[str, Any] = {}
+    """What a resumed run needs, by name, and what it is at first: :class:`Numbers` of zeros, or a
+    value; ``None`` is nothing yet, and a dict holds arrays by name. In an object the values now."""
+    policy_class: type[ClientPolicy] | None = None
+    """Which clients take part; by default those that have the data of the method."""
     can_hold_out = False
     """Whether clients can evaluate on held-out unlabeled data."""
     trains_at_server = False
     """Whether it always trains at the server; see :meth:`learns_at_server`."""
     server_order = "before"
     """When it trains there with ``server.when = "auto"``, as its paper has it."""
-    can_train_in_parallel = False
+    can_train_in_parallel = True
     """Whether the server's model can be averaged with theirs (``server.when = "parallel"``)."""
     takes_test_prior = False
     """Whether its models are trained for given class priors at test time."""
@@ -138,7 +146,7 @@ class MethodStrategy(Strategy):
     def __init__(
         self,
         settings: RunConfig,
-        base: Strategy,
+        base: FlowerStrategy,
         nodes: Mapping[int, int | None],
         setup: Content,
         *,
@@ -154,10 +162,14 @@ class MethodStrategy(Strategy):
         self.trainer = trainer
         self.rounds = RoundLog(round_offset, stop=settings.on_client_failure == "stop")
         self.registry = ClientRegistry(settings, self.rounds, self._accept, self._clients_changed)
-        self.policy = self.policy_class(self.registry, self.num_classes)
+        self.state = dict(self._first_state())
+        chosen = self.policy_class or policy_for(settings)
+        self.policy = chosen(self.registry, self.num_classes)
         self.registration = Registration(settings, self.registry, self.rounds, nodes, setup)
         self.codec = self.make_codec()
-        self.validator = UpdateValidator(settings, self.registry, self.rounds, self.codec)
+        self.validator = UpdateValidator(
+            settings, self.registry, self.rounds, self.codec, self.num_classes
+        )
         self.sums = SecureSums(settings, self.registry, self.rounds) if settings.has_sums else None
         self.on_summed: Callable[[], object] = lambda: None
         self.plateau_config: dict[str, Value] = {}
@@ -170,8 +182,7 @@ class MethodStrategy(Strategy):
     @classmethod
     def learns_at_server(cls, settings: RunConfig) -> bool:
         """Whether it needs a :class:`ServerTrainer`, and so labeled points at the server."""
-        del settings
-        return cls.trains_at_server
+        return cls.trains_at_server or settings[LabelSourceSettings].labels_at == "server"
 
     @classmethod
     def trains_in_turn(cls, settings: RunConfig, turn: str) -> bool:
@@ -282,6 +293,9 @@ class MethodStrategy(Strategy):
         assert self.trainer is not None  # as `learns_at_server` says
         return self.trainer.train(arrays, round_number, self.rate_factor)
 
+    def after_round(self, reports: Mapping[str, Any]) -> None:
+        """Use what clients have reported, combined as declared, by name: numbers or ``(K,)``."""
+
     def before_round(self, round_number: int, arrays: ArrayRecord) -> ArrayRecord:
         """The model that a round starts from: the server has trained it if it is to do so now."""
         if self.trains_in_turn(self.settings, "before"):
@@ -290,7 +304,7 @@ class MethodStrategy(Strategy):
             self._parallel, self._server_loss = self.learn_labels(arrays, round_number)
         return arrays
 
-    def client_config(self) -> dict[str, Value]:
+    def client_config(self) -> Mapping[str, Value | Floats]:
         """Values sent to clients with the model, in every round."""
         return {}
 
@@ -310,12 +324,27 @@ class MethodStrategy(Strategy):
         return model
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """State that a resumed run needs; by default that of the base."""
-        return {BASE + name: array for name, array in dump_base_state(self.base).items()}
+        """State that a resumed run needs: :attr:`state`, and that of the base."""
+        flat = {BASE + name: array for name, array in dump_base_state(self.base).items()}
+        for name, value in self.state.items():
+            if isinstance(value, dict):
+                flat |= {f"{name}/{key}": array for key, array in value.items()}
+            elif value is not None:
+                flat[name] = np.asarray(value)
+        return flat
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore the state from :meth:`state_dict`."""
         load_base_state(self.base, below(BASE, state))
+        for name, first in self._first_state().items():
+            is_mapping = isinstance(first, dict)
+            self.state[name] = below(f"{name}/", state) if is_mapping else state.get(name, first)
+
+    def _first_state(self) -> dict[str, Any]:
+        return {
+            name: value.zeros(self.num_classes) if isinstance(value, Numbers) else value
+            for name, value in type(self).state.items()
+        }
 
     # For methods
 
@@ -328,6 +357,13 @@ class MethodStrategy(Strategy):
     def num_classes(self) -> int:
         """Number of classes K."""
         return len(cast(Sequence[str], self.setup.values.get("class-names", ())))
+
+    def values_for_clients(self) -> dict[str, Value]:
+        """:meth:`client_config`, with arrays as lists."""
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in self.client_config().items()
+        }
 
     def begin_round(self, server_round: int, arrays: ArrayRecord) -> int:
         """Start a round's record; returns the round's number, counted over resumed runs."""
@@ -402,6 +438,7 @@ class MethodStrategy(Strategy):
         refuse_too_few(self.settings, len(usable))
         weights = self.weigh(usable)
         self.before_aggregate(usable, weights)
+        reports = self._added_up(usable)
         if self.settings.evaluate == "local" and self.settings.is_evaluated(self.record.round):
             self.local_models = [self.codec.model(reply) for reply in usable]
         if self._parallel is not None:  # half of it in each model is half of it in any mean of them
@@ -420,12 +457,11 @@ class MethodStrategy(Strategy):
             raise UserError(
                 f"Round {self.record.round}: the base strategy combined no update.", "no-update"
             )
-        if metrics is not None:
-            self.record.metrics = {
-                key: float(value)
-                for key, value in metrics.items()
-                if not isinstance(value, list) and key != NORMALIZER
-            }
+        reports |= {key: np.asarray(value) for key, value in (metrics or {}).items()}
+        self.record.metrics = {
+            key: value.tolist() for key, value in reports.items() if key != NORMALIZER
+        }
+        self.after_round(reports)
         return merge(arrays, buffers, start), metrics
 
     def configure_evaluate(
@@ -476,10 +512,20 @@ class MethodStrategy(Strategy):
 
     # Inside
 
+    def _added_up(self, replies: Sequence[Message]) -> dict[str, Floats]:
+        """Reports that the base must not average, taken from ``replies`` and added up."""
+        sums: dict[str, Floats] = {}
+        added = summed_names(reports_of(self.settings))
+        for reply in replies if added else ():
+            metrics = cast(MetricRecord, reply.content[METRICS])
+            for name in added & metrics.keys():
+                sums[name] = sums.get(name, 0.0) + np.asarray(metrics.pop(name), np.float64)
+        return sums
+
     def _summed_loss(self, grid: Grid, arrays: ArrayRecord, round_number: int) -> float | None:
         """Mean of the clients' held-out losses, each of which counts once; ``None`` without any."""
         assert self.sums is not None
-        values: dict[str, Value] = {**self.client_config(), "server-round": round_number}
+        values = {**self.values_for_clients(), "server-round": round_number}
         clients = self.registry.evaluating()
         try:
             sums, _ = self.sums.collect(grid, Summed.HELDOUT, clients, 2, to_arrays(arrays), values)
@@ -503,8 +549,8 @@ class MethodStrategy(Strategy):
 
     def _config(self, config: ConfigRecord, round_number: int) -> ConfigRecord:
         """Values for the clients; Flower's bases write the round again, others may not."""
-        values = {**self.client_config(), **self.plateau_config, "server-round": round_number}
-        return ConfigRecord({**config, **values})
+        values = {**self.values_for_clients(), **self.plateau_config}
+        return ConfigRecord({**config, **values, "server-round": round_number})
 
 
 def refuse_turns(settings: RunConfig) -> None:
@@ -634,7 +680,7 @@ def refuse_too_few(settings: RunConfig, updates: int) -> None:
         )
 
 
-def build_base(settings: RunConfig) -> Strategy:
+def build_base(settings: RunConfig) -> FlowerStrategy:
     """The base strategy that ``settings.base`` names, with the parameters of its table.
 
     It samples every node that it sees; the wrapper decides which nodes these are. With

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Arrays
@@ -549,7 +549,7 @@ ATTRIBUTES = ("m_t", "v_t", "momentum_vector", "control", "used", "ledger")
 SCAFFOLD's variate and the clients in it, and the ledger of differential privacy."""
 
 
-def dump_base_state(base: Strategy) -> dict[str, NDArray[Any]]:
+def dump_base_state(base: FlowerStrategy) -> dict[str, NDArray[Any]]:
     """Moments and momentum of ``base`` as flat named arrays; empty if it has none."""
     state: dict[str, NDArray[Any]] = {}
     for attribute in ATTRIBUTES:
@@ -561,7 +561,7 @@ def dump_base_state(base: Strategy) -> dict[str, NDArray[Any]]:
     return state
 
 
-def load_base_state(base: Strategy, arrays: Mapping[str, NDArray[Any]]) -> None:
+def load_base_state(base: FlowerStrategy, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Restore the state that :func:`dump_base_state` returned."""
     state: dict[str, Any] = {}
     for name in sorted(arrays):

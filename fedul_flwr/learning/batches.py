@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,9 +17,53 @@ from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.plan import LocalPlan
 
-Batches = Callable[[np.random.Generator], Iterator[tuple[Tensor, Tensor]]]
-"""``rng -> (inputs (b, c, h, w), targets (b,)), …``: yields the batches of one epoch; ``rng``
-determines order and augmentation."""
+
+class Batch(NamedTuple):
+    """The points of a step.
+
+    Attributes
+    ----------
+    inputs : ``(b, c, h, w)`` images or ``(b, d)`` vectors.
+    targets : ``(b,)``, or as the loss takes them.
+    num_labeled : number of points with a label or another target of their own, which come first.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    num_labeled: int = 0
+
+    @property
+    def labeled(self) -> Tensor:
+        """The points with labels."""
+        return self.inputs[: self.num_labeled]
+
+    @property
+    def labels(self) -> Tensor:
+        """``(num_labeled,)``, their classes."""
+        return self.targets[: self.num_labeled]
+
+    @property
+    def unlabeled(self) -> Tensor:
+        """The points without labels."""
+        return self.inputs[self.num_labeled :]
+
+
+@dataclass(frozen=True)
+class Batches:
+    """What a client trains on in an epoch.
+
+    Attributes
+    ----------
+    num_points : number of its points, the weight of its update.
+    draw : yields the batches of one epoch; the generator determines order and augmentation.
+    """
+
+    num_points: int
+    draw: Callable[[np.random.Generator], Iterator[Batch]]
+
+    def __call__(self, rng: np.random.Generator) -> Iterator[Batch]:
+        """The batches of one epoch."""
+        return self.draw(rng)
 
 
 def to_input(stored: Tensor) -> Tensor:
@@ -89,12 +134,12 @@ def point_batches(
     targets : ``(n,)``, a target for each of ``points``.
     """
 
-    def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(rng: np.random.Generator) -> Iterator[Batch]:
         for batch in epoch_order(len(points), plan.batch_size, rng):
             inputs = to_input(gather(stored, points[batch]))
-            yield augmented(inputs, plan, rng), torch.from_numpy(targets[batch])
+            yield Batch(augmented(inputs, plan, rng), torch.from_numpy(targets[batch]), len(batch))
 
-    return batches
+    return Batches(len(points), batches)
 
 
 def repeated_batches(
@@ -110,14 +155,14 @@ def repeated_batches(
     there are fewer.
     """
 
-    def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(rng: np.random.Generator) -> Iterator[Batch]:
         next_of = _endless(np.arange(len(points)), rng)
         for _ in range(count):
             batch = next_of(plan.batch_size or len(points))
             inputs = to_input(gather(stored, points[batch]))
-            yield augmented(inputs, plan, rng), torch.from_numpy(targets[batch])
+            yield Batch(augmented(inputs, plan, rng), torch.from_numpy(targets[batch]), len(batch))
 
-    return batches
+    return Batches(len(points), batches)
 
 
 def set_batches(
@@ -132,13 +177,13 @@ def set_batches(
     """
     members = {int(m): points[sets == m] for m in np.unique(sets)}
 
-    def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(rng: np.random.Generator) -> Iterator[Batch]:
         for m in rng.permutation(list(members)):
             inputs = to_input(gather(stored, members[int(m)]))
             targets = torch.full((len(inputs),), int(m), dtype=torch.int64)
-            yield augmented(inputs, plan, rng), targets
+            yield Batch(augmented(inputs, plan, rng), targets)
 
-    return batches
+    return Batches(len(points), batches)
 
 
 def bag_batches(
@@ -165,7 +210,7 @@ def bag_batches(
     """
     members = [points[sets == m] for m in np.unique(sets)]
 
-    def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(rng: np.random.Generator) -> Iterator[Batch]:
         bags = [
             (m, part)
             for m, of_set in zip(np.unique(sets), members, strict=True)
@@ -177,9 +222,9 @@ def bag_batches(
             rows = np.concatenate([part for _, part in chosen])
             numbers = [(m, bag) for bag, (m, part) in enumerate(chosen) for _ in part]
             inputs = to_input(gather(stored, rows))
-            yield augmented(inputs, plan, rng), torch.tensor(numbers)
+            yield Batch(augmented(inputs, plan, rng), torch.tensor(numbers))
 
-    return batches
+    return Batches(len(points), batches)
 
 
 def paired_batches(
@@ -208,16 +253,17 @@ def paired_batches(
     others = np.arange(num_labeled, len(points))
     of_each = min(plan.batch_size or len(points), num_labeled or len(points))
 
-    def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(rng: np.random.Generator) -> Iterator[Batch]:
         streams = [part for part in (others, labeled) if len(part)]
         orders = [_endless(part, rng) for part in streams]
         for _ in range(steps or max(1, len(streams[0]) // of_each)):
             chosen = np.concatenate([next_of(of_each) for next_of in orders])
             inputs = to_input(gather(stored, points[chosen]))
             seen = [augmented(inputs, plan, rng) for _ in range(views)]
-            yield torch.cat(seen) if views > 1 else seen[0], torch.from_numpy(chosen)
+            both = torch.cat(seen) if views > 1 else seen[0]
+            yield Batch(both, torch.from_numpy(chosen))
 
-    return batches
+    return Batches(len(points), batches)
 
 
 def matching_batches(
@@ -242,7 +288,7 @@ def matching_batches(
     """
     labeled, others = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
 
-    def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(rng: np.random.Generator) -> Iterator[Batch]:
         if len(labeled):
             of_labeled = epoch_order(len(labeled), plan.batch_size, rng)
             unknown = _beside(len(others), len(of_labeled), unlabeled_size, rng)
@@ -254,9 +300,9 @@ def matching_batches(
             inputs = to_input(gather(stored, points[chosen]))
             if len(seen):
                 inputs[: len(seen)] = augmented(inputs[: len(seen)], plan, rng)
-            yield inputs, torch.from_numpy(labels[chosen])
+            yield Batch(inputs, torch.from_numpy(labels[chosen]), len(seen))
 
-    return batches
+    return Batches(len(points), batches)
 
 
 def fix_mix_batches(
@@ -275,13 +321,14 @@ def fix_mix_batches(
     sure : ``(m,)``, positions in ``points``; an epoch is one pass over these.
     """
 
-    def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(rng: np.random.Generator) -> Iterator[Batch]:
         for batch in epoch_order(len(sure), plan.batch_size, rng):
             others = rng.integers(len(points), size=len(batch))
             chosen = np.concatenate([sure[batch], others])
-            yield to_input(gather(stored, points[chosen])), torch.from_numpy(labels[chosen])
+            inputs = to_input(gather(stored, points[chosen]))
+            yield Batch(inputs, torch.from_numpy(labels[chosen]))
 
-    return batches
+    return Batches(len(sure), batches)
 
 
 def _beside(

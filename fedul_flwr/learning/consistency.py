@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedul_flwr.learning.local import Loss, Network, frozen_statistics
-from fedul_flwr.learning.matching import CONFIDENT_SHARE
+from fedul_flwr.data.types import CONFIDENT_SHARE
+from fedul_flwr.learning.batches import Batch
+from fedul_flwr.learning.local import Loss, Network, Report, frozen_statistics
 from fedul_flwr.learning.strong import strong_augment
 
 
@@ -104,22 +105,20 @@ class MeanTeacherObjective:
     steps: int = 0
     _begun: bool = field(default=False, init=False)
 
-    def __call__(self, network: Network, inputs: Tensor, positions: Tensor) -> Tensor:
+    def __call__(self, network: Network, batch: Batch) -> Tensor:
         """Mean loss of a batch.
 
-        Parameters
-        ----------
-        inputs : ``(2 b, c, h, w)``, both views of the batch.
-        positions : ``(b,)``, positions of these training points in ``classes``.
+        Its inputs are ``(2 b, c, h, w)``, both views of the points, and its targets ``(b,)`` the
+        positions of these in ``classes``.
         """
         if self._begun:
             self.follow(network.model)
         self._begun = True
-        seen, other = inputs.chunk(2)
+        seen, other = batch.inputs.chunk(2)
         logits, agreeing = network.both(seen)
         with torch.no_grad():
             target = functional.softmax(network.twin(self.teacher)(other), dim=1)
-        classes = self.classes[positions.cpu()].to(logits.device)
+        classes = self.classes[batch.targets.cpu()].to(logits.device)
         loss = functional.cross_entropy(logits, classes, ignore_index=-1, reduction="sum")
         loss = loss / len(classes)
         apart = functional.mse_loss(functional.softmax(agreeing, dim=1), target)
@@ -230,12 +229,13 @@ class ConsistencyObjective:
     strong_view: Callable[[Tensor], Tensor] | None = None
     _seen: list[Tensor] = field(default_factory=list, init=False)
 
-    def __call__(self, network: Network, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Loss of ``(n, c, h, w)`` inputs.
+    def __call__(self, network: Network, batch: Batch) -> Tensor:
+        """Loss of a batch.
 
-        ``targets`` are their sets ``(n,)``, or ``(n, 2)`` their sets and the classes to train
+        Targets are the points' sets ``(n,)``, or ``(n, 2)`` their sets and the classes to train
         strong views on.
         """
+        inputs, targets = batch.inputs, batch.targets
         sets, labels = targets.unbind(1) if targets.dim() == 2 else (targets, None)
         weak = network(inputs)
         surrogate = self.surrogate(weak, sets)
@@ -251,7 +251,15 @@ class ConsistencyObjective:
         self._seen.append(torch.stack([surrogate.detach(), value.detach(), masked]))
         return surrogate + self.weight * value
 
-    def metrics(self) -> dict[str, float]:
-        """Means over batches as metrics of the round."""
-        surrogate, value, masked = torch.stack(self._seen).mean(dim=0).tolist()
-        return {"loss": surrogate, "consistency-loss": value, CONFIDENT_SHARE: 1 - masked}
+    @property
+    def reports(self) -> dict[str, Report]:
+        """Means over batches as reports of the round."""
+        return {
+            "loss": lambda: self._means()[0],
+            "consistency-loss": lambda: self._means()[1],
+            CONFIDENT_SHARE: lambda: 1 - self._means()[2],
+        }
+
+    def _means(self) -> list[float]:
+        means: list[float] = torch.stack(self._seen).mean(dim=0).tolist()
+        return means

@@ -261,7 +261,7 @@ def train_disjoint(
     Parameters
     ----------
     decomposed : the weights, changed in place.
-    batches : labels are -1 for unlabeled points.
+    batches : labeled points first.
     supervised : loss of logits and labels of the labeled points.
     consistency : loss of the unlabeled points.
     """
@@ -274,14 +274,12 @@ def train_disjoint(
     decomposed.model.zero_grad()
     seed_draws(plan.device, int(rng.integers(2**63)))  # for dropout and the consistency loss
     for _ in range(plan.local_epochs):
-        for inputs, labels in batches(rng):
-            is_labeled = labels >= 0
-            points = network.to_device(inputs)
-            if is_labeled.any():
-                logits = network(points[is_labeled])
-                on_labels.step(supervised(logits, labels[is_labeled].to(plan.device)))
-            if not is_labeled.all():
-                on_rest.step(consistency(network, points[~is_labeled]))
+        for batch in batches(rng):
+            points = network.batch_to_device(batch)
+            if len(points.labeled):
+                on_labels.step(supervised(network(points.labeled), points.labels))
+            if len(points.unlabeled):
+                on_rest.step(consistency(network, points.unlabeled))
     steps = on_labels.steps + on_rest.steps
     result = DisjointResult(on_labels.mean_loss, on_rest.mean_loss, steps)
     if not np.isfinite([result.supervised, result.consistency]).all():

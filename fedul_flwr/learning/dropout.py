@@ -11,21 +11,22 @@ from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning.local import Network, Objective
+from fedul_flwr.learning.batches import Batch
+from fedul_flwr.learning.local import BatchLoss, Network
 
 _STAGES = ("layer1", "layer2", "layer3", "layer4", "avgpool")
 """Parts of torchvision's ResNets. Dropout on their inputs is dropout after the first layer and
 after each of the four stages."""
 
 
-def with_dropout(objective: Objective, probability: float) -> Objective:
-    """``objective`` with :func:`layer_dropout` in the network; unchanged for probability 0."""
+def with_dropout(loss: BatchLoss, probability: float) -> BatchLoss:
+    """``loss`` with :func:`layer_dropout` in the network; unchanged for probability 0."""
     if probability == 0:
-        return objective
+        return loss
 
-    def dropped(network: Network, inputs: Tensor, targets: Tensor) -> Tensor:
+    def dropped(network: Network, batch: Batch) -> Tensor:
         with layer_dropout(network.model, probability):
-            return objective(network, inputs, targets)
+            return loss(network, batch)
 
     return dropped
 

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.data.types import Floats, Ints
+from fedul_flwr.learning.batches import Batch
 from fedul_flwr.learning.local import Network, frozen_statistics
 from fedul_flwr.learning.pseudo_labels import mixed_cross_entropy, mixing_ratio
 from fedul_flwr.learning.views import View
@@ -111,11 +112,12 @@ class FixMixLoss:
     mix_weight: float = 1.0
     sharpness: float = 0.0
 
-    def __call__(self, network: Network, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Loss of ``(2b, …)`` inputs, first of the fix set, then of the mix set.
+    def __call__(self, network: Network, batch: Batch) -> Tensor:
+        """Loss of ``2b`` points, first of the fix set, then of the mix set.
 
-        ``targets`` are pseudo labels ŷ, of sure points of the fix set ŷ + K.
+        Targets are pseudo labels ŷ, of sure points of the fix set ŷ + K.
         """
+        inputs, targets = batch.inputs, batch.targets
         count = len(inputs) // 2
         points, others = inputs[:count], inputs[count:]
         classes = targets % self.num_classes

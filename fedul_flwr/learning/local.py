@@ -11,8 +11,8 @@ L1 penalty, FedProx's proximal term (Li et al. 2020) and SCAFFOLD's correction (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from fedul_flwr.config.base import load_reference, user_code
 from fedul_flwr.config.shared import OPTIMIZERS
 from fedul_flwr.data.types import Arrays, Inputs
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning.batches import Batches, evaluation_batches, gather, to_input
+from fedul_flwr.learning.batches import Batch, Batches, evaluation_batches, gather, to_input
 from fedul_flwr.learning.device import (
     autocast,
     choose_dtype,
@@ -60,6 +60,20 @@ class Network:
     def to_device(self, inputs: Tensor) -> Tensor:
         """``inputs`` on the model's device, in float32 or float64."""
         return inputs.to(self._device, self._wide)
+
+    def batch_to_device(self, batch: Batch) -> Batch:
+        """``batch`` on the model's device."""
+        inputs, targets = self.to_device(batch.inputs), batch.targets.to(self._device)
+        return Batch(inputs, targets, batch.num_labeled)
+
+    def predict(self, inputs: Tensor) -> Tensor:
+        """Posteriors ``(n, K)``, without a gradient."""
+        with torch.no_grad():
+            return self(inputs).softmax(dim=1)
+
+    def frozen_statistics(self) -> AbstractContextManager[None]:
+        """Context in which batch norm's running statistics do not change."""
+        return frozen_statistics(self.model)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Logits, never in bfloat16, so that losses are not either."""
@@ -266,9 +280,8 @@ def _add_sign(gradient: Tensor, weight: Tensor, factor: float) -> None:
 Loss = Callable[[Tensor, Tensor], Tensor]
 """``(logits (b, K), targets (b,)) -> mean loss``."""
 
-Objective = Callable[[Network, Tensor, Tensor], Tensor]
-"""``(network, inputs (b, c, h, w), targets (b,)) -> mean loss``: for methods whose loss needs more
-than the logits of a batch. Its random numbers come from torch's own generator."""
+BatchLoss = Callable[[Network, Batch], Tensor]
+"""``(network, batch) -> mean loss``. Its random numbers come from torch's own generator."""
 
 EVALUATED = {"cpu": 128, "cuda": 512}
 """Points of a batch in evaluation, by device. On a CPU the maps of 128 images stay in its caches,
@@ -276,13 +289,13 @@ which takes a sixth to two fifths off the time of 512 for most convolutional net
 bits."""
 
 
-def on_logits(loss: Loss) -> Objective:
-    """The objective that applies ``loss`` to the network's outputs."""
+def on_logits(loss: Loss) -> BatchLoss:
+    """``loss`` of the network's outputs and the targets."""
 
-    def objective(network: Network, inputs: Tensor, targets: Tensor) -> Tensor:
-        return loss(network(inputs), targets)
+    def of_batch(network: Network, batch: Batch) -> Tensor:
+        return loss(network(batch.inputs), batch.targets)
 
-    return objective
+    return of_batch
 
 
 @dataclass(frozen=True)
@@ -296,7 +309,7 @@ class LocalResult:
 def train_local(
     model: nn.Module,
     batches: Batches,
-    objective: Objective,
+    loss: BatchLoss,
     plan: LocalPlan,
     rng: np.random.Generator,
     *,
@@ -309,7 +322,7 @@ def train_local(
     ----------
     model : the class model, with the global weights.
     batches : yields the batches of one epoch.
-    objective : mean loss of a batch.
+    loss : mean loss of a batch.
     rng : generator of all random numbers in this round.
     shift : added to the gradient of every weight in every step (SCAFFOLD's c − c_i).
     velocity : SGD's momentum by name of the weight, with which the round begins; replaced by that
@@ -331,9 +344,9 @@ def train_local(
             momentum[name].copy_(torch.from_numpy(np.array((velocity or {})[name])))
         with reuse_all_memory():
             for _ in range(plan.local_epochs):
-                for inputs, targets in batches(rng):
+                for batch in batches(rng):
                     optimizer.zero_grad()
-                    value = _backward(objective, network, inputs, targets, plan)
+                    value = _backward(loss, network, batch)
                     correct_gradients(weights, plan, anchor, shift)
                     if plan.max_gradient_norm:
                         nn.utils.clip_grad_norm_(weights, plan.max_gradient_norm)
@@ -364,7 +377,7 @@ def _momentum_by_name(model: nn.Module, optimizer: LocalOptimizer) -> dict[str, 
 def mean_gradient(
     model: nn.Module,
     batches: Batches,
-    objective: Objective,
+    loss: BatchLoss,
     plan: LocalPlan,
     rng: np.random.Generator,
 ) -> list[Tensor]:
@@ -378,8 +391,8 @@ def mean_gradient(
     for weight in weights:
         weight.grad = None
     with frozen_statistics(model):
-        for inputs, targets in batches(rng):
-            _backward(objective, network, inputs, targets, plan)
+        for batch in batches(rng):
+            _backward(loss, network, batch)
             count += 1
     means = [w.grad / count if w.grad is not None else torch.zeros_like(w) for w in weights]
     for weight, gradient in zip(weights, means, strict=True):
@@ -404,11 +417,9 @@ def _trained(model: nn.Module, plan: LocalPlan) -> Iterator[list[nn.Parameter]]:
         yield [weight for weight in model.parameters() if weight.requires_grad]
 
 
-def _backward(
-    objective: Objective, network: Network, inputs: Tensor, targets: Tensor, plan: LocalPlan
-) -> Tensor:
+def _backward(loss: BatchLoss, network: Network, batch: Batch) -> Tensor:
     """Add the gradients of one batch to the weights'; returns its loss, without a graph."""
-    value = objective(network, network.to_device(inputs), targets.to(plan.device))
+    value = loss(network, network.batch_to_device(batch))
     value.backward()  # type: ignore[no-untyped-call]
     return value.detach()
 
@@ -561,7 +572,8 @@ class Round:
     Attributes
     ----------
     number : of the round, from 1, counted over resumed runs.
-    config : values that the server sent with the model.
+    config : values that the server sent with the model; in a task lists of numbers are float64
+        tensors.
     plan : optimizer, step size, batches.
     received : arrays that the server sent beside the model.
     """
@@ -571,24 +583,53 @@ class Round:
     plan: LocalPlan
     received: Records = field(default_factory=dict)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the client trains."""
+        return self.plan.device
+
+    def in_tensors(self) -> Round:
+        """The round with tensors on its device in place of lists of numbers."""
+        changed = {
+            name: torch.tensor(value, dtype=torch.float64, device=self.device)
+            for name, value in self.config.items()
+            if isinstance(value, list)
+        }
+        return replace(self, config={**self.config, **changed})
+
+
+Report = Tensor | float | Sequence[float] | Callable[[], float]
+"""A number or vector that a client sends: a tensor is read, a function called after training."""
+
 
 @dataclass(frozen=True)
-class LocalTask:
-    """What a client trains on in one round.
+class Task:
+    """What a client trains on in one round; without points it trains nothing.
 
     Attributes
     ----------
-    num_examples : number of its training points, the weight of its update; 0 trains nothing.
-    batches : yields the batches of one epoch.
-    objective : mean loss of a batch.
-    metrics : called after training: metrics beside loss and steps, or in place of them.
+    batches : the batches of an epoch.
+    loss : mean loss of a batch.
+    reports : what the client declares in ``reports``, by name; ``loss`` replaces the mean loss.
     records : called after training with the model: arrays to send beside it.
     stores_momentum : whether SGD's momentum goes on from the client's last round.
     """
 
-    num_examples: int
     batches: Batches
-    objective: Objective
-    metrics: Callable[[], Mapping[str, float]] = dict
+    loss: BatchLoss
+    reports: Mapping[str, Report] = field(default_factory=dict)
     records: Callable[[nn.Module], Records] = lambda _: {}
     stores_momentum: bool = False
+
+    def read_reports(self) -> dict[str, float | list[float]]:
+        """The values of the reports, after training."""
+        return {name: _value(report) for name, report in self.reports.items()}
+
+
+def _value(report: Report) -> float | list[float]:
+    if isinstance(report, Tensor):
+        value: float | list[float] = report.tolist()
+        return value
+    if callable(report):
+        return report()
+    return report if isinstance(report, float | int) else [*report]

@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.config.base import ADAPTIVE
-from fedul_flwr.data.types import Inputs
+from fedul_flwr.data.types import CONFIDENT_SHARE, Inputs
+from fedul_flwr.learning.batches import Batch
 from fedul_flwr.learning.local import (
     Loss,
     Network,
+    Report,
     frozen_statistics,
     has_batch_norm,
     predict_logits,
@@ -25,8 +27,6 @@ from fedul_flwr.learning.local import (
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.views import View, unchanged
 
-CONFIDENT_SHARE = "confident-share"
-"""Metric of a round: the share of the points whose pseudo labels could be used, that were."""
 _ROUNDING = 1e-6
 """A batch may round a probability differently than the pass over all points."""
 
@@ -48,9 +48,10 @@ class ConfidentShare:
         """Confident points of all, in [0, 1]; 0 without points."""
         return float(self._confident) / max(self._points, 1)
 
-    def metrics(self) -> dict[str, float]:
-        """The share as a metric of the round."""
-        return {CONFIDENT_SHARE: self.share}
+    @property
+    def reports(self) -> dict[str, Report]:
+        """The share as a report of the round."""
+        return {CONFIDENT_SHARE: lambda: self.share}
 
 
 def top_probabilities(
@@ -123,12 +124,11 @@ class PartlyLabeledObjective(ABC):
     weak_view: View = unchanged
     confidence: ConfidentShare = field(default_factory=ConfidentShare)
 
-    def __call__(self, network: Network, inputs: Tensor, labels: Tensor) -> Tensor:
-        """Loss of ``(n, …)`` inputs, labeled ones first; ``labels`` of the others are -1."""
-        count = int((labels >= 0).sum())
-        losses = self._losses(network, inputs[:count], labels[:count], inputs[count:])
+    def __call__(self, network: Network, batch: Batch) -> Tensor:
+        """Loss of a batch of labeled and unlabeled points."""
+        losses = self._losses(network, batch.labeled, batch.labels, batch.unlabeled)
         weights = (self.supervised_weight, self.unsupervised_weight)
-        sizes = (count, len(inputs) - count)
+        sizes = (len(batch.labeled), len(batch.unlabeled))
         terms = zip(weights, losses, sizes, strict=True)
         return torch.stack([weight * loss for weight, loss, size in terms if size]).sum()
 

@@ -15,8 +15,8 @@ from fedul_flwr.config.method_settings import (
     StageSettings,
 )
 from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints, Propagated
-from fedul_flwr.learning.batches import paired_batches
-from fedul_flwr.learning.local import LocalTask, Loss, Network
+from fedul_flwr.learning.batches import Batch, paired_batches
+from fedul_flwr.learning.local import Loss, Network, Task
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.randaugment import randaugment
 
@@ -133,7 +133,7 @@ def pseudo_label_task(
     settings: StageSettings,
     plan: LocalPlan,
     options: LabelsOnlySettings = LabelsOnlySettings(),  # noqa: B008 (frozen)
-) -> LocalTask:
+) -> Task:
     """Weighted cross-entropy on labeled points and as many pseudo-labeled ones per batch.
 
     Pseudo-labeled points are seen in strong views if ``settings`` say so. ``options`` are for
@@ -146,8 +146,8 @@ def pseudo_label_task(
         if settings.recipe == "release" and data.num_labeled == 0:
             plan = replace(plan, batch_size=2 * plan.batch_size)
 
-    def objective(network: Network, inputs: Tensor, positions: Tensor) -> Tensor:
-        at, device = positions.cpu(), positions.device
+    def loss(network: Network, batch: Batch) -> Tensor:
+        inputs, at, device = batch.inputs, batch.targets.cpu(), batch.targets.device
         pseudo = at >= data.num_labeled
         if operations and pseudo.any():
             inputs = inputs.clone()
@@ -159,4 +159,4 @@ def pseudo_label_task(
     batches = paired_batches(
         data.inputs, data.points, data.num_labeled, plan, steps=options.epoch_steps
     )
-    return LocalTask(len(data.points), batches, objective)
+    return Task(batches, loss)

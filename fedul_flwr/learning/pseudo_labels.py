@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.types import Propagated
+from fedul_flwr.learning.batches import Batch
 from fedul_flwr.learning.local import Network, frozen_statistics
 from fedul_flwr.learning.matching import ConfidentShare
 
@@ -64,8 +65,9 @@ class FixMixObjective:
     relabel: bool = False
     confidence: ConfidentShare = field(default_factory=ConfidentShare)
 
-    def __call__(self, network: Network, inputs: Tensor, labels: Tensor) -> Tensor:
-        """Loss of ``(n, c, h, w)`` inputs and ``(n,)`` pseudo labels."""
+    def __call__(self, network: Network, batch: Batch) -> Tensor:
+        """Loss of points and their ``(n,)`` pseudo labels."""
+        inputs, labels = batch.inputs, batch.targets
         logits = network(inputs)
         if self.relabel:
             labels = logits.detach().argmax(dim=1)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from fedul_flwr.learning.batches import Batches
 from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.local import (
+    BatchLoss,
     LocalResult,
-    Objective,
     local_normalizer,
     mean_gradient,
     train_local,
@@ -25,7 +25,7 @@ from fedul_flwr.learning.variates import Variate
 def train_with_variates(
     model: nn.Module,
     batches: Batches,
-    objective: Objective,
+    loss: BatchLoss,
     plan: LocalPlan,
     rng: np.random.Generator,
     *,
@@ -57,11 +57,11 @@ def train_with_variates(
     ]
     shift = [a - b for a, b in zip(c, c_i, strict=True)]
     if option == "I":
-        renewed = mean_gradient(model, batches, objective, plan, rng)
-        result = train_local(model, batches, objective, plan, rng, shift=shift)
+        renewed = mean_gradient(model, batches, loss, plan, rng)
+        result = train_local(model, batches, loss, plan, rng, shift=shift)
     else:
         start = [weight.detach().clone() for weight in named.values()]
-        result = train_local(model, batches, objective, plan, rng, shift=shift)
+        result = train_local(model, batches, loss, plan, rng, shift=shift)
         scale = 1.0 / (local_normalizer(result.steps, plan) * plan.learning_rate)
         renewed = [
             (x - y.detach()) * scale - moved

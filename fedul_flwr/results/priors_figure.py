@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedul_flwr.config.methods import METHODS
-from fedul_flwr.data.run_files.records import Client, Run
+from fedul_flwr.data.run_files.records import ClientRecord, Run
 from fedul_flwr.results.figure_style import COLORS, GRAY, INK, new_figure, one_line, set_title
 
 SETS_SHOWN = 12
@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 class _Rows:
     """Rows of one client: shares ``(r, K)`` (NaN: not shared) and sizes ``(r,)``."""
 
-    client: Client
+    client: ClientRecord
     shares: Floats
     sizes: Floats
 
@@ -79,7 +79,7 @@ def priors_figure(run: Run) -> Figure:
     return _sizes_figure(run, clients)
 
 
-def _shown(run: Run) -> Sequence[Client]:
+def _shown(run: Run) -> Sequence[ClientRecord]:
     clients = run.federation.clients if run.federation is not None else ()
     return clients[:: max(1, -(-len(clients) // CLIENTS_SHOWN))]
 
@@ -91,7 +91,7 @@ def _title(run: Run, title: str) -> str:
     return title if shown == count else f"{title}: {shown:,} of {count:,}"
 
 
-def _prior_rows(client: Client, by_set: bool, num_classes: int) -> _Rows:
+def _prior_rows(client: ClientRecord, by_set: bool, num_classes: int) -> _Rows:
     sizes = np.array(client.set_sizes or (), dtype=np.float64)
     if not client.priors:
         sizes = sizes if by_set and len(sizes) else _total(client)
@@ -102,7 +102,7 @@ def _prior_rows(client: Client, by_set: bool, num_classes: int) -> _Rows:
     return _Rows(client, np.array([client.class_shares()]), _total(client))
 
 
-def _total(client: Client) -> Floats:
+def _total(client: ClientRecord) -> Floats:
     if client.num_points is not None:
         return np.array([float(client.num_points)])
     return np.array([float(sum(client.set_sizes)) if client.set_sizes else np.nan])
@@ -235,7 +235,7 @@ def _style_sizes(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def _sizes_figure(run: Run, clients: Sequence[Client]) -> Figure:
+def _sizes_figure(run: Run, clients: Sequence[ClientRecord]) -> Figure:
     """Points per client as bars, divided into the client's sets if it has several."""
     height = float(np.clip(0.3 * len(clients), 1.2, 13.0))
     figure = new_figure(7.2, height + 1.1)
@@ -262,7 +262,7 @@ def _sizes_figure(run: Run, clients: Sequence[Client]) -> Figure:
     return figure
 
 
-def _client_name(client: Client, gap: str = " ") -> str:
+def _client_name(client: ClientRecord, gap: str = " ") -> str:
     name = one_line(client.name, 20) or f"client {client.id}"
     return name + (f"{gap}(dropped)" if client.status == "dropped" else "")
 

@@ -20,7 +20,7 @@ from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.csv_files import read_cell
 from fedul_flwr.data.run_files.label_files import scored_sources, source_in_words
 from fedul_flwr.data.run_files.records import (
-    Client,
+    ClientRecord,
     Run,
     distinct_labels,
     incidents,
@@ -238,7 +238,7 @@ def tables_of(run: Run) -> dict[str, Any]:
     }
 
 
-def _owners(run: Run, clients: Sequence[Client]) -> dict[str, Any] | None:
+def _owners(run: Run, clients: Sequence[ClientRecord]) -> dict[str, Any] | None:
     """What a run among owners asked of them, and who saw what; None for a simulation."""
     if run.disclosures is None:
         return None
@@ -306,7 +306,7 @@ def _test_prior(run: Run) -> str:
     return words if reweighed is None else f"{words}; test error re-weighed {reweighed:.2f} %"
 
 
-def _client(client: Client, accuracy: float | None) -> dict[str, str]:
+def _client(client: ClientRecord, accuracy: float | None) -> dict[str, str]:
     sizes, condition = client.set_sizes, client.condition_number
     return {
         "client": f"{client.id} ({client.name})" if client.name else str(client.id),

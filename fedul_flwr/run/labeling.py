@@ -10,7 +10,6 @@ import numpy as np
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files import store
@@ -18,7 +17,7 @@ from fedul_flwr.data.run_files.label_files import XCLP
 from fedul_flwr.data.standardize import SharedScaling
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.strategy import MethodStrategy, build_base
+from fedul_flwr.federated.strategy import Strategy, build_base
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models.registry import fresh_model
 from fedul_flwr.run import setup
@@ -27,7 +26,7 @@ from fedul_flwr.run.scores import one_class_warning, score_labels
 from fedul_flwr.run.summary import draw_pictures, write_labeling_summary
 
 
-class LabelingStrategy(MethodStrategy):
+class LabelingStrategy(Strategy):
     """The strategy of a method that trains nothing (``trains=False``)."""
 
     @classmethod
@@ -47,7 +46,7 @@ class LabelingStrategy(MethodStrategy):
 
 def needs_model(settings: RunConfig) -> bool:
     """Whether the run's method trains nothing and yet needs the weights of a model."""
-    strategy = load_reference(find_method(settings.method).strategy, "method")
+    strategy = find_method(settings.method).strategy_class
     return not find_method(settings.method).trains and bool(strategy.needs_model(settings))
 
 
@@ -63,9 +62,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
             "to go on with: name another output.",
             "run-exists",
         )
-    strategy_class: type[LabelingStrategy] = load_reference(
-        find_method(settings.method).strategy, "method"
-    )
+    strategy_class: type[LabelingStrategy] = find_method(settings.method).strategy_class
     strategy_class.validate(settings)
     data, nodes = setup.open_data(grid, settings, directory)
     began = time.time()  # without what is done once, such as features of a data set

@@ -19,14 +19,14 @@ from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.types import Arrays, Content, Ints
 from fedul_flwr.federated.grid import run_phase
 from fedul_flwr.federated.messages import PERSONAL as PHASE
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.run.evaluation import Evaluator, Recorder
 from fedul_flwr.run.measures import confusion, prior_error
 from fedul_flwr.run.server_data import ServerData
 
 
 def personalize(
-    grid: Grid, strategy: MethodStrategy, recorder: Recorder, data: ServerData
+    grid: Grid, strategy: Strategy, recorder: Recorder, data: ServerData
 ) -> dict[str, Any]:
     """Let every client make its personal model; returns the summary's entry.
 

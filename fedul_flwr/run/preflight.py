@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fedul_flwr.config.auto_settings import in_words
-from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.standardize import SharedScaling
@@ -25,7 +24,7 @@ def check_start(settings: RunConfig, num_clients: int) -> str:
     """
     choose_device(settings.device)
     method = find_method(settings.method)
-    strategy = load_reference(method.strategy, "method")
+    strategy = method.strategy_class
     strategy.validate(settings)
     data = open_server_data(settings).split_over(num_clients, settings)
     notes = "\n".join(data.source.notes if data.source is not None else ())

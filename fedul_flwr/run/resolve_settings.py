@@ -24,7 +24,7 @@ from fedul_flwr.data.run_files.store import BEST_MODEL
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import DataShape
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.learning.local import tracking_layers
 from fedul_flwr.models.last_layer import feature_layer
 from fedul_flwr.run.server_data import ServerData
@@ -83,7 +83,7 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
 
 def resolve_auto(
     settings: RunConfig,
-    strategy: type[MethodStrategy],
+    strategy: type[Strategy],
     shape: DataShape,
     points: float | None = None,
 ) -> tuple[RunConfig, Mapping[str, Choice]]:
@@ -125,7 +125,7 @@ def _refuse_unknown_fills(settings: RunConfig, columns: Columns) -> None:
 
 
 def resolve_settings(
-    settings: RunConfig, strategy: type[MethodStrategy], data: ServerData, model: nn.Module
+    settings: RunConfig, strategy: type[Strategy], data: ServerData, model: nn.Module
 ) -> tuple[RunConfig, LabeledPoints | None, LabeledPoints | None]:
     """Choose what settings leave to the data, and refuse settings that the data or model forbid.
 
@@ -178,9 +178,7 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
     return str(chosen)
 
 
-def choose_test_prior(
-    settings: RunConfig, strategy: type[MethodStrategy], *, own_data: bool
-) -> str:
+def choose_test_prior(settings: RunConfig, strategy: type[Strategy], *, own_data: bool) -> str:
     """The class priors at test time; resolves ``test-prior = "auto"``.
 
     Parameters

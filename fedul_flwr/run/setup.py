@@ -36,7 +36,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.disclosure import disclosures, settings_digest
 from fedul_flwr.federated.grid import PackingGrid
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.learning.device import choose_device, choose_dtype
 from fedul_flwr.models.last_layer import TwoHeads
 from fedul_flwr.models.torchvision_model import TorchvisionModel, pretrained_arrays
@@ -314,9 +314,7 @@ def _arithmetic(settings: RunConfig, model: nn.Module) -> str | None:
     return str(choose_dtype(settings.precision, model, device)).removeprefix("torch.")
 
 
-def write_federation(
-    directory: store.RunDirectory, strategy: MethodStrategy, data: ServerData
-) -> None:
+def write_federation(directory: store.RunDirectory, strategy: Strategy, data: ServerData) -> None:
     """Write ``federation.json``: the reports of all clients."""
     reports = strategy.registry.reports
     for report in reports:

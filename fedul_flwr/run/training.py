@@ -18,7 +18,6 @@ from flwr.serverapp.exception import PrivacyBudgetExhausted
 from torch import nn
 
 from fedul_flwr.config.auto_settings import in_words
-from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.config.shared import PLATEAUS
@@ -44,7 +43,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.replies import update_norm
 from fedul_flwr.federated.server_training import ServerTrainer
-from fedul_flwr.federated.strategy import MethodStrategy, build_base
+from fedul_flwr.federated.strategy import Strategy, build_base
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.plan import plateau
 from fedul_flwr.models.registry import fresh_model
@@ -186,7 +185,7 @@ def train(
 ) -> None:
     """Train, evaluate, record; ``add_round`` also gets every line of ``metrics.jsonl``."""
     method = find_method(settings.method)
-    strategy_class: type[MethodStrategy] = load_reference(method.strategy, "method")
+    strategy_class: type[Strategy] = method.strategy_class
     strategy_class.validate(settings)
     data, nodes = setup.open_data(grid, settings, directory)
     began = time.time()  # what is done once, such as features of a data set, is no part of a run
@@ -277,7 +276,7 @@ def _errors_of_start(recorder: Recorder, start: Start) -> dict[str, float | None
 
 
 def _after_round(
-    strategy: MethodStrategy,
+    strategy: Strategy,
     recorder: Recorder,
     data: ServerData,
     shares: ShareCheck,
@@ -356,7 +355,7 @@ def _after_round(
     return after_round
 
 
-def _surrogate_chance(strategy: MethodStrategy) -> dict[str, float]:
+def _surrogate_chance(strategy: Strategy) -> dict[str, float]:
     """The surrogate loss of a model that knows nothing: mean over clients of ln(number of sets)."""
     registry = strategy.registry
     asked = [one.id for one in registry.reports if one.status == "accepted"]
@@ -372,7 +371,7 @@ def _show(recorder: Recorder, watch: Watch | None) -> None:
             watch(recorder.lines)
 
 
-def _has_rate_factor(strategy: MethodStrategy) -> bool:
+def _has_rate_factor(strategy: Strategy) -> bool:
     """Whether the server multiplies step sizes by a factor of its own (`plateau`)."""
     settings = strategy.settings
     if settings.learning_rate_schedule == "client-plateau":
@@ -380,7 +379,7 @@ def _has_rate_factor(strategy: MethodStrategy) -> bool:
     return settings.learning_rate_schedule == "plateau"
 
 
-def _follow_plateau(strategy: MethodStrategy, recorder: Recorder) -> None:
+def _follow_plateau(strategy: Strategy, recorder: Recorder) -> None:
     """Set the factor of the next round's step sizes, if `plateau` is on."""
     settings = recorder.settings
     if settings.learning_rate_schedule not in PLATEAUS:
@@ -403,7 +402,7 @@ def _follow_plateau(strategy: MethodStrategy, recorder: Recorder) -> None:
 
 
 def _about_pseudo_labels(
-    strategy: MethodStrategy, directory: store.RunDirectory, data: ServerData
+    strategy: Strategy, directory: store.RunDirectory, data: ServerData
 ) -> dict[str, float | None]:
     """Scores of this round's pseudo labels, if a simulation has true labels; else empty."""
     number = strategy.record.round
@@ -413,7 +412,7 @@ def _about_pseudo_labels(
     return score_pseudo_labels(directory.clients, number, setup.label_truths(data))
 
 
-def _metric_name(strategy: MethodStrategy, key: str) -> str:
+def _metric_name(strategy: Strategy, key: str) -> str:
     if key == "loss":
         return "surrogate_loss" if strategy.can_hold_out else "loss"
     return key.replace("-", "_")

@@ -19,7 +19,9 @@ from flwr.serverapp.strategy import (
     FedMedian,
     FedTrimmedAvg,
     QFedAvg,
-    Strategy,
+)
+from flwr.serverapp.strategy import (
+    Strategy as FlowerStrategy,
 )
 
 import fedul_flwr as ff
@@ -148,7 +150,7 @@ def test_given_fedul_around_fedavg_then_the_model_is_the_estimators_bit_for_bit(
 def test_given_a_base_then_its_share_of_clients_trains_and_it_combines_the_updates() -> None:
     base = FedAvg(fraction_train=0.5, min_train_nodes=2)
     strategy = fedul(base=base)
-    assert isinstance(strategy, Strategy)
+    assert isinstance(strategy, FlowerStrategy)
     run(strategy, ff.make_client_app(fedul_client), clients=4, rounds=1)
     assert strategy.record.sampled == 2
     assert base.fraction_train == 0.5  # the user's own is as it was
@@ -234,7 +236,7 @@ def test_given_keys_of_the_apps_own_in_the_node_config_then_clients_train() -> N
         assert fedul().start(grid, num_rounds=1).train_metrics_clientapp[1]["loss"] > 0
 
 
-class Plain(Strategy):
+class Plain(FlowerStrategy):
     """A base that passes on what it gets, to the clients that it chooses."""
 
     def __init__(self, clients: int) -> None:

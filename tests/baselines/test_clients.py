@@ -20,8 +20,9 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.federated import client_training as local_training
 from fedul_flwr.federated.nodes import DataShape, setup_content
+from fedul_flwr.learning.batches import Batch
 from fedul_flwr.learning.local import Network
-from tests.support.local_tasks import task_of, training_points
+from tests.support.local_tasks import fit, task_of, training_points
 from tests.support.owner_files import CLASSES, write_points, write_sets
 from tests.support.refusals import refuses
 from tests.support.settings import Settings
@@ -46,7 +47,7 @@ def test_a_fraction_is_of_the_clients_points_and_at_least_one(
     expected = round(len(whole.points) / divisor) if divisor else 1
     assert len(data.points) == expected
     assert part.register() == {"num-points": expected}
-    assert part.fit(mlp_weights(), {"server-round": 1})[1] == expected
+    assert fit(part, mlp_weights(), {"server-round": 1})[1] == expected
     known = dict(zip(whole.points, whole.targets, strict=True))
     assert [known[point] for point in data.points] == data.targets.tolist()
 
@@ -83,25 +84,25 @@ def test_given_adaptive_then_warm_up_ends_when_half_of_the_points_are_confident(
             weight.mul_(scale)
     for server_round in (1, 20):
         task = task_of(built, server_round)
-        assert hasattr(task.objective, "relabel") is mixes
+        assert hasattr(task.loss, "relabel") is mixes
         if not mixes:
-            assert task.metrics() == {"confident-share": 0.0}
+            assert task.read_reports() == {"confident-share": 0.0}
 
 
 def test_given_no_confident_point_then_fedpl_trains_on_its_sets_classes(client: Build) -> None:
     start = [array.copy() for array in mlp_weights()]
     built = client(FedPLClient, method="fedpl", l1=0.0)
-    arrays, _, metrics = built.fit(mlp_weights(), {"server-round": 20})
+    arrays, _, metrics = fit(built, mlp_weights(), {"server-round": 20})
     assert metrics["loss"] > 0
     assert any((array != before).any() for array, before in zip(arrays, start, strict=True))
     paper = client(FedPLClient, method="fedpl", l1=0.0, **{"fedpl.warm-up-rounds": 5})
-    arrays, _, metrics = paper.fit(mlp_weights(), {"server-round": 20})
+    arrays, _, metrics = fit(paper, mlp_weights(), {"server-round": 20})
     assert (metrics["loss"], metrics["confident-share"]) == (0.0, 0.0)
     assert all((array == before).all() for array, before in zip(arrays, start, strict=True))
 
 
 def steps_of(built: Any) -> int:
-    return int(built.fit(mlp_weights(), {"server-round": 1})[2]["steps"])
+    return int(fit(built, mlp_weights(), {"server-round": 1})[2]["steps"])
 
 
 @pytest.mark.parametrize("overlap", ["disjoint", "shared"])
@@ -152,8 +153,8 @@ def test_the_adversarial_loss_has_its_weight_of_the_round(
     network = Network(built.model.eval(), torch.device("cpu"), "float32")
     inputs, sets = torch.zeros(2, 1, 8, 8), torch.tensor([1, 1])
     now = built.round({"server-round": number})
-    plain = FedLLPClient.task(built, now).objective(network, inputs, sets)
-    found = built.task(now).objective(network, inputs, sets)
+    plain = FedLLPClient.task(built, now).loss(network, Batch(inputs, sets))
+    found = built.task(now).loss(network, Batch(inputs, sets))
     assert float((found - plain).detach()) == pytest.approx(3 * weight, rel=1e-5)
 
 
@@ -178,11 +179,11 @@ def test_given_the_released_recipe_then_the_ramp_begins_anew_each_epoch_and_the_
     inputs, sets = torch.zeros(2, channels, 8, 8), torch.tensor([1, 1])
     for number in (1, 90):
         now = built.round({"server-round": number})
-        plain = FedLLPClient.task(built, now).objective(network, inputs, sets)
-        objective = built.task(now).objective
+        plain = FedLLPClient.task(built, now).loss(network, Batch(inputs, sets))
+        objective = built.task(now).loss
         for step in (0, 1, 2, 3, 0, 1):
             weight = 0.5 * math.exp(-5 * (1 - step / 80) ** 2)
-            found = float((objective(network, inputs, sets) - plain).detach())
+            found = float((objective(network, Batch(inputs, sets)) - plain).detach())
             assert found == pytest.approx(3 * weight, rel=1e-4)
             assert 0.0067 * 0.5 < weight < 0.011 * 0.5
     assert radii == pytest.approx([6.0 * unit] * 12)
@@ -202,7 +203,7 @@ def test_every_client_and_every_round_has_random_numbers_of_its_own(
 
     def first_number(number: int, server_round: int, seed: int = 0) -> float:
         options = {"method": "fedul", "seed": seed}
-        client(FedULClient, number, **options).fit(mlp_weights(), {"server-round": server_round})
+        fit(client(FedULClient, number, **options), mlp_weights(), {"server-round": server_round})
         return drawn.pop()
 
     numbers = [first_number(c, r, s) for c in (0, 1) for r in (1, 2) for s in (0, 1)]

@@ -141,7 +141,9 @@ def test_teachers_are_combined_by_the_median_where_the_base_is_robust(
 ) -> None:
     codec = TeacherCodec()
     codec.teacher = to_record({"w": np.array([5.0])})
-    state: Any = SimpleNamespace(settings=SimpleNamespace(base=base), codec=codec, _steps=4)
+    state: Any = SimpleNamespace(
+        settings=SimpleNamespace(base=base), codec=codec, state={"teacher-steps": 4}
+    )
     replies: list[Any] = [
         SimpleNamespace(
             content=RecordDict(
@@ -155,8 +157,8 @@ def test_teachers_are_combined_by_the_median_where_the_base_is_robust(
         for value in (0.0, 1.0, 50.0)  # mean 17, median 1
     ]
     FedSiam.before_aggregate(state, replies, np.ones(3))
-    assert codec.teacher["w"].numpy() == pytest.approx([teacher])
-    assert state._steps == 4 + 3 * 2
+    assert state.state["teacher"]["w"] == pytest.approx([teacher])
+    assert state.state["teacher-steps"] == 4 + 3 * 2
     assert all(list(reply.content) == ["arrays", "metrics"] for reply in replies)
 
 
@@ -165,7 +167,7 @@ def test_the_loss_of_a_client_is_that_of_the_authors_code(settings: Settings) ->
     built = simulated_client(FedSiamClient, config)
     teacher = dump_arrays(build_model("mlp+head", (8, 8, 1), 10, seed=5))
     now = built.round({"server-round": 2, "teacher-steps": 9}, {TEACHER: teacher})
-    found: Any = built.task(now).objective
+    found: Any = built.task(now).loss
     assert (found.logit_cost, found.decay, found.steps) == (0.01, 0.97, 9)
     assert found.weight == pytest.approx(100 * math.exp(-1.8))  # 2 of 5 rounds: exp(-5·(3/5)²)
     for name, array in dump_arrays(found.teacher).items():

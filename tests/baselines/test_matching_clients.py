@@ -14,17 +14,16 @@ from fedul_flwr.baselines.all_labels import AllLabelsClient
 from fedul_flwr.baselines.fixmatch import FixMatchClient
 from fedul_flwr.baselines.uda import UDAClient
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.federated.client import MethodClient
-from fedul_flwr.federated.client_training import arrived
+from fedul_flwr.federated.client import Client
 from fedul_flwr.learning import views
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local import Network, dump_arrays, load_arrays
 from fedul_flwr.models import build_model
-from tests.support.local_tasks import task_of, training_points
+from tests.support.local_tasks import batch_of, task_of, training_points
 from tests.support.settings import Settings
 from tests.support.simulated_clients import simulated_client
 
-KINDS: dict[str, type[MethodClient]] = {
+KINDS: dict[str, type[Client]] = {
     "uda": UDAClient,
     "fixmatch": FixMatchClient,
     "all-labels": AllLabelsClient,
@@ -70,7 +69,7 @@ def test_labeled_points_and_all_others(client: Build, method: str) -> None:
 # Streams
 
 
-def arrivals(client: MethodClient, rounds: int, labeled: bool) -> list[set[int]]:
+def arrivals(client: Client, rounds: int, labeled: bool) -> list[set[int]]:
     """Points that arrive in each round: unlabeled ones, or labeled ones."""
     found = []
     for number in range(1, rounds + 1):
@@ -118,7 +117,7 @@ def test_streams_are_drawn_from_the_seed_for_each_client(client: Build) -> None:
     assert of() == arrivals(client("fixmatch", **STREAM), 12, labeled=False)
     positions = np.arange(60)
     orders = [
-        arrived(found.data, positions, found.round({"server-round": 1})).tolist()
+        found.data.arrived(positions, 1).tolist()
         for number, seed in ((0, 0), (1, 0), (0, 1))
         for found in (client("uda", number, **STREAM, seed=seed),)
     ]
@@ -132,21 +131,21 @@ def test_batches_have_unlabeled_points_beside(client: Build) -> None:
     for method, size, expected in (("uda", 25, 25), ("fixmatch", 0, 30)):
         found = client(method, batch_size=10, **{"ssl.unlabeled-batch-size": size})
         batches = task_of(found).batches(np.random.default_rng(0))
-        parts = [int((labels < 0).sum()) for _, labels in batches]
+        parts = [int((labels < 0).sum()) for _, labels, _ in batches]
         assert parts == [expected] * 2  # of 20 labeled points
     found = client("all-labels", batch_size=10)
     batches = task_of(found).batches(np.random.default_rng(0))
-    assert [len(labels) for _, labels in batches] == [10] * 8
+    assert [len(labels) for _, labels, _ in batches] == [10] * 8
 
 
-def batch(client: MethodClient, count: int = 40) -> tuple[Tensor, Tensor]:
+def batch(client: Client, count: int = 40) -> tuple[Tensor, Tensor]:
     data = training_points(client)
     # A fresh model is sure of nothing: stronger contrasts make some outputs larger.
     inputs = 6 * to_input(torch.from_numpy(data.inputs[data.points[:count]])).double()
     return inputs, torch.from_numpy(data.targets[:count])
 
 
-def network(client: MethodClient) -> Network:
+def network(client: Client) -> Network:
     own = copy.deepcopy(client.model).double()  # a process has one model for all clients
     return Network(own, torch.device("cpu"), "float64")
 
@@ -156,7 +155,7 @@ def test_the_loss_of_uda(client: Build, monkeypatch: pytest.MonkeyPatch) -> None
     options = {"ssl.supervised-weight": 3.0, "ssl.unsupervised-weight": 0.7}
     found = client("uda", **options, num_rounds=20)
     (inputs, labels), model = batch(found), network(found)
-    value = float(task_of(found, 4).objective(model, inputs, labels).detach())
+    value = float(task_of(found, 4).loss(model, batch_of(inputs, labels)).detach())
     with torch.no_grad():
         shares, strong = (model(x).softmax(dim=1) for x in (inputs, inputs.flip(3)))
     # Round 4 of 20: 1/10 + 9/10·exp(5·(4/20 − 1)) = 1/10 + 9/10·exp(−4) = .116484.
@@ -173,7 +172,7 @@ def test_the_loss_of_fixmatch(client: Build, monkeypatch: pytest.MonkeyPatch) ->
     options = {"fixmatch.threshold": 0.2, "ssl.supervised-weight": 3.0}
     found = client("fixmatch", **options, **{"ssl.unsupervised-weight": 0.7})
     (inputs, labels), model = batch(found), network(found)
-    value = float(task_of(found, 1).objective(model, inputs, labels).detach())
+    value = float(task_of(found, 1).loss(model, batch_of(inputs, labels)).detach())
     with torch.no_grad():
         logits, strong = model(inputs), model(inputs.flip(3))
     top, guess = logits[20:].softmax(dim=1).max(dim=1)
@@ -198,5 +197,5 @@ def test_views_are_drawn_as_the_settings_say(
     monkeypatch.setattr(views, maker, spy)
     recipe = {"ssl.recipe": "release"} if maker == "released_randaugment" else {}
     found = client(method, **recipe, **{"ssl.operations": 4})
-    task_of(found, 1).objective(network(found), *batch(found))
+    task_of(found, 1).loss(network(found), batch_of(*batch(found)))
     assert asked == [(4,)]

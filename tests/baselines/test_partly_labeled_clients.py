@@ -20,7 +20,7 @@ from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Content, Propagated
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import staged_points
 from fedul_flwr.learning.local import dump_arrays, extract_features, load_arrays, predict_logits
@@ -28,13 +28,13 @@ from fedul_flwr.learning.pseudo_label_task import PseudoLabels, WeightedPoints
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.client import GraphPoints
-from tests.support.local_tasks import weighted_points
+from tests.support.local_tasks import fit, weighted_points
 from tests.support.recorded_calls import recorded
 from tests.support.runs import last_model, train
 from tests.support.settings import Settings
 from tests.support.simulated_clients import simulated_client
 
-C = TypeVar("C", bound=MethodClient)
+C = TypeVar("C", bound=Client)
 FIRST, SECOND = 10, 11
 """Rounds on both sides of the border between the stages, by default."""
 
@@ -100,7 +100,7 @@ def test_weights_of_network_labels_by_hand(client: Build) -> None:
     assert np.ptp(found.weights) > 0.1
 
 
-def labeled_by(client: MethodClient, labels: PseudoLabels) -> WeightedPoints:
+def labeled_by(client: Client, labels: PseudoLabels) -> WeightedPoints:
     """The points that a client with these pseudo labels trains on in the second stage."""
     now = client.round({"server-round": SECOND})
     assert isinstance(client.data, PartlyLabeledData)
@@ -231,12 +231,12 @@ def test_without_a_label_there_is_nothing_to_learn_at_first(client: Build) -> No
     kinds = [client(PseudoLabelClient, "pseudo-label", number, **options) for number in (0, 1, 2)]
     (found, *_) = [one for one in kinds if not len(one.data.labeled)]
     given = list(weights(5).values())
-    arrays, examples, numbers = found.fit([a.copy() for a in given], {"server-round": FIRST})
+    arrays, examples, numbers = fit(found, [a.copy() for a in given], {"server-round": FIRST})
     assert examples == 0
     assert numbers == {"loss": 0.0, "steps": 0, "normalizer": 0.0}
     for array, expected in zip(arrays, given, strict=True):
         np.testing.assert_array_equal(array, expected)
-    _, examples, _ = found.fit([a.copy() for a in given], {"server-round": SECOND})
+    _, examples, _ = fit(found, [a.copy() for a in given], {"server-round": SECOND})
     assert examples == 90
 
 

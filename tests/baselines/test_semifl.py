@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +17,9 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.messages import METRICS
-from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr.federated.replies import check_reports
+from fedul_flwr.federated.reports import reports_of
 from fedul_flwr.federated.strategy import build_base
 from fedul_flwr.learning.batch_statistics import batch_statistics
 from fedul_flwr.learning.plan import LocalPlan
@@ -161,21 +161,26 @@ def test_given_learning_status_then_the_least_learned_client_counts_most(
     assert strategy_of(settings(**QUICK)).weigh(replies).tolist() == [1.0] * len(tops)
 
 
-NO_POSTERIORS = (*((MEAN_TOP, x) for x in (-3.0, 1.5, 1, None)), (MEAN_POSTERIOR, [0.5, 0.5, 0.0]))
+WRONG = (
+    *((MEAN_TOP, x, "message-out-of-range") for x in (-3.0, 1.5)),
+    (MEAN_TOP, None, "message-incomplete"),
+    (MEAN_POSTERIOR, [0.5, 0.5, 0.0], "message-form"),
+    (MEAN_POSTERIOR, [1.5, -0.5], "message-out-of-range"),
+    (MEAN_POSTERIOR, [0.5, 0.4], "message-out-of-range"),
+)
 
 
-@pytest.mark.parametrize(("name", "wrong"), [*NO_POSTERIORS, (MEAN_POSTERIOR, [1.5, -0.5])])
+@pytest.mark.parametrize(("name", "wrong", "code"), WRONG)
 def test_given_numbers_that_no_points_give_then_the_client_is_refused(
-    settings: Settings, name: str, wrong: Any
+    settings: Settings, name: str, wrong: Any, code: str
 ) -> None:
-    codec = strategy_of(settings(**QUICK | FL2 | {"semifl.alignment": True})).make_codec()
+    reports = reports_of(settings(**QUICK | FL2 | {"semifl.alignment": True}))
     right = {"num-examples": 3, MEAN_TOP: 0.5, MEAN_POSTERIOR: [0.25, 0.75]}
     given = {key: value for key, value in {**right, name: wrong}.items() if value is not None}
-    record = cast(RoundRecord, None)
-    with refuses("message-out-of-range", BadMessageError):
-        codec.decode(ClientRef(0, 0), reply(**given), record)
+    with refuses(code, BadMessageError):
+        check_reports(MetricRecord(given), reports, 2)
     for fine in (right, {"num-examples": 0}):  # it counts nothing
-        codec.decode(ClientRef(0, 0), reply(**fine), record)
+        check_reports(MetricRecord(fine), reports, 2)
 
 
 @pytest.mark.parametrize(

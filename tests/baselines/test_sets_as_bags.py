@@ -16,11 +16,11 @@ from fedul_flwr.baselines.fedllp_pvc import FedLLPPVCClient
 from fedul_flwr.client_apps.fedul_assign import FedULAssignClient
 from fedul_flwr.data.set_priors import Dirichlet
 from fedul_flwr.learning.assignment import assign_set, assign_sets
-from fedul_flwr.learning.batches import gather, to_input
-from fedul_flwr.learning.local import LocalTask, Network, predict_logits
+from fedul_flwr.learning.batches import Batch, gather, to_input
+from fedul_flwr.learning.local import Network, Task, predict_logits
 from fedul_flwr.learning.poisson_binomial import count_loss
 from fedul_flwr.learning.proportions import bags_of
-from tests.support.local_tasks import task_of
+from tests.support.local_tasks import fit, task_of
 from tests.support.settings import Settings
 from tests.support.simulated_clients import mlp_clients, mlp_weights
 
@@ -33,9 +33,8 @@ def client(settings: Settings) -> Build:
     return mlp_clients(settings)
 
 
-def first_batch(task: LocalTask) -> tuple[torch.Tensor, torch.Tensor]:
-    inputs, targets = next(task.batches(np.random.default_rng(0)))
-    return inputs, targets
+def first_batch(task: Task) -> Batch:
+    return next(task.batches(np.random.default_rng(0)))
 
 
 def test_given_bags_then_a_batch_of_fedllp_has_whole_sets_and_parts(client: Build) -> None:
@@ -46,7 +45,7 @@ def test_given_bags_then_a_batch_of_fedllp_has_whole_sets_and_parts(client: Buil
     number = int(np.ceil(sizes / 20).sum()) // 2
     assert len(batches) == number
     assert built.num_steps(built.round({"server-round": 1})) == number
-    for _, targets in batches:
+    for _, targets, _ in batches:
         for rows, sets in bags_of(targets):
             assert len(rows) <= 20
             m = int(sets[0])
@@ -63,8 +62,8 @@ def test_given_no_bags_then_the_losses_of_bags_of_whole_sets_are_the_same(client
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)).requires_grad_(False)
     network = Network(model, CPU, "float32")
     batches = plain.batches(np.random.default_rng(0))
-    losses = [float(plain.objective(network, *batch)) for batch in batches]
-    whole = bags.objective(network, *first_batch(bags))
+    losses = [float(plain.loss(network, batch)) for batch in batches]
+    whole = bags.loss(network, first_batch(bags))
     assert float(whole) == pytest.approx(np.mean(losses), rel=1e-5)
 
 
@@ -101,12 +100,12 @@ def test_pvc_refuses_sets_without_exact_counts(
 
 def test_each_set_has_its_counts_of_assigned_classes_by_the_received_model(client: Build) -> None:
     built = client(FedULAssignClient, method="fedul-assign", **{"fedul.num-sets": 12})
-    built.fit(mlp_weights(), {"server-round": 5})  # some model, which is the received one below
+    fit(built, mlp_weights(), {"server-round": 5})  # some model, which is the received one below
     sets, round = built.data.sets, built.round({"server-round": 5})
     round = replace(round, plan=replace(round.plan, batch_size=0))
     logits = predict_logits(built.model, sets.inputs, sets.points)
     expected = assign_sets(logits.double().log_softmax(1).numpy(), sets.sets, sets.priors)
-    ((inputs, targets),) = built.task(round).batches(np.random.default_rng(0))
+    ((inputs, targets, _),) = built.task(round).batches(np.random.default_rng(0))
     members, classes = targets.numpy().T
     for m, size in enumerate(sets.set_sizes):
         counts = np.bincount(classes[members == m], minlength=10)
@@ -119,7 +118,7 @@ def test_each_set_has_its_counts_of_assigned_classes_by_the_received_model(clien
 def test_given_learned_priors_then_points_are_assigned_under_these(client: Build) -> None:
     options = {"fedul.num-sets": 12, "fedul.learn-priors": True}
     built = client(FedULAssignClient, method="fedul-assign", **options)
-    built.fit(mlp_weights(), {"server-round": 1})
+    fit(built, mlp_weights(), {"server-round": 1})
     built.state.save("learned-priors", 4, {"priors": np.full((12, 10), 0.1)})
     points = built.data.sets.points[built.data.sets.sets == 0]
     members, now = np.zeros(len(points), dtype=np.int64), built.round({"server-round": 4})
@@ -139,11 +138,11 @@ def test_a_step_of_dc_is_the_proportions_and_the_assigned_classes(
         **options,
         **{"fedul.num-sets": 12, "fedllp.bag-size": 20},
     )
-    built.fit(mlp_weights(), {"server-round": 1})
+    fit(built, mlp_weights(), {"server-round": 1})
     task, priors = task_of(built), built.data.sets.priors
     network = Network(built.model, CPU, "float32")
-    inputs, targets = first_batch(task)
-    found = task.objective(network, inputs, targets)
+    inputs, targets, _ = first_batch(task)
+    found = task.loss(network, Batch(inputs, targets))
     with torch.no_grad():
         weak, strong = network(inputs), network(2 * inputs)
     labels = torch.empty(len(inputs)).long()
@@ -155,19 +154,19 @@ def test_a_step_of_dc_is_the_proportions_and_the_assigned_classes(
     each = functional.cross_entropy(strong, labels, reduction="none")
     expected = built.loss()(weak, targets) + 0.7 * (each * used).mean()
     assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
-    assert task.metrics()["confident-share"] == pytest.approx(float(used.float().mean()))
+    assert task.read_reports()["confident-share"] == pytest.approx(float(used.float().mean()))
 
 
 def test_given_weight_zero_then_assignment_is_fedul_and_dc_is_fedllp(client: Build) -> None:
     zero = {"method": "fedul-assign", "fedul-consistency.weight": 0.0}
-    _, targets = first_batch(task_of(client(FedULAssignClient, **zero)))
+    _, targets, _ = first_batch(task_of(client(FedULAssignClient, **zero)))
     assert targets.dim() == 1
     options = {"fedul.num-sets": 12, "fedllp.bag-size": 20}
     plain = client(FedLLPClient, method="fedllp", **options)
     none = client(FedLLPDCClient, method="fedllp-dc", **options, **{"fedllp-dc.weight": 0.0})
     for one, other in zip(
-        plain.fit(mlp_weights(), {"server-round": 1})[0],
-        none.fit(mlp_weights(), {"server-round": 1})[0],
+        fit(plain, mlp_weights(), {"server-round": 1})[0],
+        fit(none, mlp_weights(), {"server-round": 1})[0],
         strict=True,
     ):
         np.testing.assert_array_equal(one, other)

@@ -17,7 +17,6 @@ from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client_data import ClientState
-from fedul_flwr.federated.client_training import streamed_batches
 from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.federated.sparse import decode, encode
@@ -189,7 +188,7 @@ def test_an_owners_labels_are_not_looked_at_where_the_server_alone_has_some(
     assert one.answer.values["num-labeled"] == labels
     assert one.answer.values["num-points"] == 12
     client = one.client()
-    batches, _ = streamed_batches(client.data, client.round({"server-round": 1}))
+    batches = client.data.labeled_and_unlabeled(client.round({"server-round": 1}))
     assert (points_of(batches).targets >= 0).sum() == labels
     returned, examples, figures = one.fit(1, 0, parts())
     assert examples == 12

@@ -18,7 +18,7 @@ from fedul_flwr.data import set_priors
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.learning.local import load_arrays, predict_logits
-from tests.support.local_tasks import task_of
+from tests.support.local_tasks import fit, task_of
 from tests.support.recorded_calls import recorded
 from tests.support.settings import Settings
 from tests.support.simulated_clients import mlp_clients, mlp_weights
@@ -147,7 +147,7 @@ def test_the_consistency_loss_is_as_the_settings_say(
     options = {"weight": 0.6, "ramp-up-rounds": 4, "threshold": 0.5}
     table = {f"fedul-consistency.{key}": value for key, value in options.items()}
     built = client(FedULConsistencyClient, method="fedul-consistency", noise=0.25, **table)
-    found = task_of(built, number).objective
+    found: Any = task_of(built, number).loss
     assert found.weight == pytest.approx(weight)
     assert found.threshold == 0.5
     # Of 12 sets or as many as there are, and 10 classes.
@@ -172,8 +172,10 @@ def test_the_prior_that_the_server_found_is_that_of_the_loss(client: Build) -> N
     # And in training: without a step the mean loss is that of all points at the start.
     rate = {"server-round": 1, "test-prior": pi.tolist(), "rate-factor": 0.0}
     losses = [
-        client(FedULClient, method="fedul", **{**options, **more}, batch_size=0).fit(
-            mlp_weights(3), told
+        fit(
+            client(FedULClient, method="fedul", **{**options, **more}, batch_size=0),
+            mlp_weights(3),
+            told,
         )[2]["loss"]
         for more, told in (({}, rate), ({"test_prior": ",".join(map(str, pi))}, rate))
     ]
@@ -181,7 +183,7 @@ def test_the_prior_that_the_server_found_is_that_of_the_loss(client: Build) -> N
     plain = client(
         FedULClient, method="fedul", **{**options, "test_prior": "uniform"}, batch_size=0
     )
-    assert plain.fit(mlp_weights(3), {"server-round": 1})[2]["loss"] != losses[0]
+    assert fit(plain, mlp_weights(3), {"server-round": 1})[2]["loss"] != losses[0]
 
 
 def test_a_client_that_cannot_take_part_tells_no_class_masses(client: Build) -> None:

@@ -17,7 +17,7 @@ from fedul_flwr.config.run_config import RunConfig, all_sections, default_flat, 
 from fedul_flwr.config.sections import SECTIONS
 from fedul_flwr.config.shared import BaseName, ModelOptions, PartitionName, SharedSettings
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.label_source import LabelSourceStrategy
+from fedul_flwr.federated.strategy import Strategy
 from tests.support.given_labels_method import GIVEN_METHOD
 from tests.support.refusals import refuses
 
@@ -174,7 +174,7 @@ def test_given_settings_beside_these_then_they_have_an_effect() -> None:
     parse({"client-data": "systems", "fedul.share-priors": True, "validation-fraction": 0.1})
     parse({**SPLIT, "labels.without-client": 3, "seed": 7})
     parse({**UDA, "labels.total": 50, "labels.without-client": 1})
-    LabelSourceStrategy.validate(parse({**UDA, **AT_SERVER, "server.points": 10}))
+    Strategy.validate(parse({**UDA, **AT_SERVER, "server.points": 10}))
     assert parse({SCHEDULE: "cosine", "learning-rate-rounds": 5}).learning_rate_rounds == 5
     assert parse({SCHEDULE: "plateau", "learning-rate-patience": 9}).learning_rate_patience == 9
 

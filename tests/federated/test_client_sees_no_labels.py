@@ -14,7 +14,6 @@ from fedul_flwr.config.methods import METHODS
 from fedul_flwr.data.set_split import generate_sets
 from fedul_flwr.data.types import UnlabeledSets
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_training import streamed_batches
 from tests.support.given_labels_method import GIVEN, GIVEN_METHOD
 from tests.support.label_audit import (
     AUDITED,
@@ -25,7 +24,7 @@ from tests.support.label_audit import (
     files_opened,
     names_below,
 )
-from tests.support.local_tasks import points_of, training_points
+from tests.support.local_tasks import fit, points_of, training_points
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def test_no_method_on_unlabeled_sets_opens_a_file_with_labels(
     with files_opened() as paths:
         run.prepare(kind=kind)
         for server_round in (1, 2):
-            run.client(kind=kind).fit(run.parameters(), {"server-round": server_round})
+            fit(run.client(kind=kind), run.parameters(), {"server-round": server_round})
     assert names_below(paths, run.root) == {"train_inputs.npy", "sets.npz"}
 
 
@@ -71,7 +70,7 @@ def test_with_labels_at_the_server_clients_have_none(federation: Build, method: 
         assert isinstance(client.data, PartlyLabeledData)
         assert client.register()["num-labeled"] == 0
         now = client.round({"server-round": 1})
-        data = points_of(streamed_batches(client.data, now)[0])
+        data = points_of(client.data.labeled_and_unlabeled(now))
     assert len(data.points) == len(client.data.examples.points)
     assert (data.targets == -1).all()
     opened = {file for file in map(Path, paths) if file.is_relative_to(run.root)}

@@ -24,7 +24,7 @@ from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import masked_update, transcript
-from fedul_flwr.federated.client import PHASES_OF_ALL, MethodClient, admitted_settings
+from fedul_flwr.federated.client import PHASES_OF_ALL, Client, admitted_settings
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.disclosure import EVALUATE, TRAIN
 from fedul_flwr.federated.ledger import Ledger
@@ -41,7 +41,7 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.secure_sum import SecureSums
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.models import build_model
 from tests.support.learnable_owners import NAMES, NO_DATA, write_sets
 from tests.support.lying_server import SUMMED, LyingGrid, Owners, cosine, opened_sums
@@ -160,8 +160,8 @@ def ask_again(
     apart: float = 0.0,
 ) -> None:
     """The server starts round 2 from the first model, or one next to it, without the victim."""
-    begin, configure = SecureSums.begin, MethodStrategy.configure_train
-    sample, first = MethodStrategy.sample, {}
+    begin, configure = SecureSums.begin, Strategy.configure_train
+    sample, first = Strategy.sample, {}
 
     def begun(self: Any, grid: Grid, messages: Any, number: int, buffers: Any) -> Any:
         for message in messages if as_round else ():
@@ -177,8 +177,8 @@ def ask_again(
         return [c for c in sample(self, number) if number != 2 or c.partition_id != without]
 
     monkeypatch.setattr(SecureSums, "begin", begun)
-    monkeypatch.setattr(MethodStrategy, "configure_train", configured)
-    monkeypatch.setattr(MethodStrategy, "sample", sampled)
+    monkeypatch.setattr(Strategy, "configure_train", configured)
+    monkeypatch.setattr(Strategy, "sample", sampled)
 
 
 FULL_BATCHES: dict[str, Any] = {"batch_size": 64, "local_epochs": 1, "optimizer": "sgd"}
@@ -238,9 +238,9 @@ def test_given_a_new_run_of_the_same_seed_without_one_owner_then_the_others_refu
     """With another seed the models, and so the updates, are others: the run goes on."""
     owners, sums = Owners(tmp_path, 5), opened_sums(monkeypatch)
     run(settings, owners)
-    present = MethodStrategy.sample
+    present = Strategy.sample
     monkeypatch.setattr(
-        MethodStrategy,
+        Strategy,
         "sample",
         lambda self, number: [c for c in present(self, number) if c.partition_id != VICTIM],
     )
@@ -323,7 +323,12 @@ about the data."""
 ALL_PHASES = {
     *PHASES,
     *PHASES_OF_ALL,
-    *(entry.phase for m in METHODS.values() for entry in load_reference(m.disclosures, "method")),
+    *(
+        entry.phase
+        for m in METHODS.values()
+        if m.disclosures
+        for entry in load_reference(m.disclosures, "method")
+    ),
     *set().union(*NO_SUM.values()),
     "a phase that nobody knows",
 } - {TRAIN, EVALUATE}
@@ -337,7 +342,7 @@ def test_given_owners_that_require_sums_then_only_phases_without_a_part_are_answ
     settings = parse_flat({"method": method.name, "secure-sum": "on" if method.can_sum else "off"})
     node = NodeConfig(data="somewhere", require_secure_sum=True)
     kind = load_reference(method.client, "method")
-    client = cast(MethodClient[Any], kind(settings, node, ClientState(RecordDict())))
+    client = cast(Client[Any], kind(settings, node, ClientState(RecordDict())))
     for phase in ALL_PHASES:
         if phase in {*PHASES, *PHASES_OF_ALL, *NO_SUM.get(method.name, ())}:
             client.require_phase(phase)
@@ -390,7 +395,7 @@ def test_given_a_method_that_is_no_sum_when_statistics_are_asked_for_then_they_s
     # The control: a client that takes the server's word for it.
     monkeypatch.setitem(METHODS, "semifl", replace(METHODS["semifl"], can_sum=True))
     assert statistics_of(owners, settings, 1) is None
-    monkeypatch.setattr(MethodClient, "require_phase", lambda *_: None)
+    monkeypatch.setattr(Client, "require_phase", lambda *_: None)
     answer = statistics_of(owners, settings, 1)
     assert answer is not None
     assert any("running_mean" in name for name in answer.arrays)

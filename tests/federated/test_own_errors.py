@@ -12,7 +12,7 @@ from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.messages import failure_reason, phase_messages
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from tests.support.owner_files import CLASSES, NO_DATA, PRIORS, write_points, write_sets
@@ -85,7 +85,7 @@ def test_a_check_names_no_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def failing(error: Exception) -> Any:
     """An app whose clients raise ``error``."""
 
-    def build(context: Context) -> MethodClient:
+    def build(context: Context) -> Client:
         client = build_client(context)
 
         def on_phase(name: str, content: Content) -> Content:

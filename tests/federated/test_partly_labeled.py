@@ -10,7 +10,7 @@ import pytest
 from fedul_flwr.data.types import Content
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.strategy import MethodStrategy, build_base
+from fedul_flwr.federated.strategy import Strategy, build_base
 from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, train
 from tests.support.settings import Settings
 
@@ -21,7 +21,7 @@ SECOND = 11
 """First round of the second stage by default."""
 
 
-class Stages(MethodStrategy):
+class Stages(Strategy):
     policy_class = LabelStages
     policy: LabelStages
 

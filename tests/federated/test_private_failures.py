@@ -12,7 +12,7 @@ from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.run_config import default_flat, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import ARRAYS, to_arrays
-from fedul_flwr.learning.local import LocalTask, Round
+from fedul_flwr.learning.local import Round, Task
 from tests.federated.test_private_mean import (
     QUICK,
     SERVER,
@@ -63,9 +63,10 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     rounds: set[int] = set()
     own = FedULClient.task
 
-    def task(client: FedULClient, round: Round) -> LocalTask:
+    def task(client: FedULClient, round: Round) -> Task:
+        task = own(client, round)
         nothing = client.node.partition_id == 1 and round.number in rounds
-        return replace(own(client, round), num_examples=0) if nothing else own(client, round)
+        return replace(task, batches=replace(task.batches, num_points=0)) if nothing else task
 
     monkeypatch.setattr(FedULClient, "task", task)
     return rounds

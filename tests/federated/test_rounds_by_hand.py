@@ -22,7 +22,7 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.strategy import MethodStrategy, build_base
+from fedul_flwr.federated.strategy import Strategy, build_base
 from fedul_flwr.federated.updates import (
     average_buffers,
     dump_base_state,
@@ -51,9 +51,9 @@ def grid() -> InProcessGrid:
     return InProcessGrid(ClientApp(), 3, {})
 
 
-def strategy_of(settings: Settings, offset: int = 0, **options: Any) -> MethodStrategy:
+def strategy_of(settings: Settings, offset: int = 0, **options: Any) -> Strategy:
     config = settings(method="supervised", **options)
-    built = MethodStrategy(
+    built = Strategy(
         config, build_base(config), {}, Content(), buffers=BUFFERS, round_offset=offset
     )
     built.registry.clients = [ClientRef(client, FIRST_NODE_ID + client) for client in range(3)]
@@ -81,7 +81,7 @@ def answer(message: Message, w: ArrayLike, mean: float, size: int, loss: float) 
 
 
 def a_round(
-    strategy: MethodStrategy, grid: InProcessGrid, number: int = 1
+    strategy: Strategy, grid: InProcessGrid, number: int = 1
 ) -> tuple[Arrays, MetricRecord | None]:
     """Two clients learn from 3 points and 1 point, the last one from none."""
     messages = by_node(strategy.configure_train(number, to_record(MODEL), ConfigRecord(), grid))

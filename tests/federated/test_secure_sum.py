@@ -17,7 +17,7 @@ from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import NoUpdateError, UserError
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.masked_update import (
     BEGUN,
@@ -301,13 +301,13 @@ def test_given_fewer_clients_than_open_a_sum_then_the_round_fails_and_nothing_is
 def test_given_a_client_that_claims_a_huge_number_of_points_then_the_others_go_on(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, weights: str, failed: int
 ) -> None:
-    register = MethodClient.register
+    register = Client.register
 
-    def claim(client: MethodClient[Any]) -> dict[str, Any]:
+    def claim(client: Client[Any]) -> dict[str, Any]:
         is_liar = client.node.partition_id == 3
         return {**register(client), **({"num-points": 10**12} if is_liar else {})}
 
-    monkeypatch.setattr(MethodClient, "register", claim)
+    monkeypatch.setattr(Client, "register", claim)
     run = train(settings(**{**SUM, "num_rounds": 1, "client_weights": weights}, **CONTINUE), 5)
     assert [line["failures"] for line in metrics(run)] == [failed]
 

@@ -12,11 +12,10 @@ from fedul_flwr.baselines.server_only import ServerOnly
 from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
-from fedul_flwr.federated.label_source import LabelSourceStrategy
 from fedul_flwr.federated.messages import ARRAYS, METRICS, Content, to_arrays, to_record
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.server_training import ServerTrainer
-from fedul_flwr.federated.strategy import build_base
+from fedul_flwr.federated.strategy import Strategy, build_base
 from tests.support.plain_loops import assert_ends_as, fresh, split_of, step
 from tests.support.refusals import refuses
 from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, train
@@ -74,7 +73,7 @@ def rounds_by_hand(settings: Settings, when: str, **more: Any) -> list[float]:
     """The model's weight after each of three rounds, at first 1."""
     config = settings(**AT_SERVER, method="fixmatch", **{"server.when": when}, **more)
     trainer = cast(ServerTrainer, AddsOne())
-    strategy = LabelSourceStrategy(config, build_base(config), {}, Content(), trainer=trainer)
+    strategy = Strategy(config, build_base(config), {}, Content(), trainer=trainer)
     strategy.registry.clients = [ClientRef(0, FIRST_NODE_ID)]
     strategy.registry.answers = {0: Content(values={"num-points": 1000})}
     grid, model = InProcessGrid(ClientApp(), 1, {}), to_record({"w": np.ones(1)})

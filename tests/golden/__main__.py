@@ -110,7 +110,6 @@ RUNS: dict[str, str] = {
     "sum-adam": f'{SETS} method="fedul" {SUM} base="fedadam" fraction-train=0.8',
     # Noise of the operating system, too little to change a bit.
     "dp": f'{SETS} method="fedul" dp.clipping="server" dp.noise-multiplier=1e-30',
-    "dp-sum": f'{SETS} method="fedul" {SUM} dp.clipping="client" dp.noise-multiplier=1e-30',
     "personal-head": f'{LABELS} method="fixmatch" personal="head"',
     "personal-norm": f'{SETS} method="fedul" personal="norm" model="cnn2"',
     "wine": f'{SMALL} dataset="wine" method="supervised" standardize="federation"',

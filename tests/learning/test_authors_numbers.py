@@ -16,9 +16,10 @@ from fedul_flwr.baselines.semifl import of_method
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.learning.assignment import assign_set
+from fedul_flwr.learning.batches import Batch, Batches
 from fedul_flwr.learning.consistency import fixmatch_loss
 from fedul_flwr.learning.fix_mix import FixMixLoss, select
-from fedul_flwr.learning.local import Network, Objective, train_local
+from fedul_flwr.learning.local import BatchLoss, Network, train_local
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.poisson_binomial import count_loss
 from fedul_flwr.learning.proportions import proportion_loss
@@ -37,11 +38,11 @@ def linear() -> nn.Linear:
 
 
 def trained(
-    model: nn.Linear, loss: Objective, batch: Any, plan: LocalPlan, kept: Arrays | None = None
+    model: nn.Linear, loss: BatchLoss, batch: Batch, plan: LocalPlan, kept: Arrays | None = None
 ) -> list[float]:
     """Weights, then biases, after a step on the batch for each of the plan's epochs."""
     rng = np.random.default_rng(0)
-    train_local(model, lambda rng: iter([batch]), loss, plan, rng, velocity=kept)
+    train_local(model, Batches(1, lambda rng: iter([batch])), loss, plan, rng, velocity=kept)
     return torch.cat([weight.detach().flatten() for weight in model.parameters()]).tolist()
 
 
@@ -65,7 +66,7 @@ def weak(inputs: Tensor) -> Tensor:
 def test_semifl_two_rounds_of_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """SemiFL's repository, ``Client.train``: two steps each, all four gradients above norm 1."""
     monkeypatch.setattr("fedul_flwr.learning.fix_mix.mixing_ratio", lambda alpha: 0.3)
-    batch = X[[0, 1, 2, 2]], torch.tensor([0, 1, 2, 2])
+    batch = Batch(X[[0, 1, 2, 2]], torch.tensor([0, 1, 2, 2]))
     plan, loss = replace(PLAN, weight_decay=5e-4, local_epochs=2), FixMixLoss(3, strong, weak)
     model, plan, kept = linear(), of_method(plan), Arrays()
     assert trained(model, loss, batch, plan, kept) == near(
@@ -92,7 +93,7 @@ def test_fl2_gradient_of_a_step() -> None:
     """(FL)²'s repository, ``FLFL.forward_ulb`` with ``ASAM``: the first and the last are sure."""
     model, loss = linear(), FixMixLoss(3, lambda x: x, weak, mix_weight=0.0, sharpness=0.1)
     targets = torch.tensor([0 + 3, 1, 1 + 3] * 2)
-    value = loss(Network(model, CPU, "float64"), torch.cat([X[:3], X[:3]]), targets)
+    value = loss(Network(model, CPU, "float64"), Batch(torch.cat([X[:3], X[:3]]), targets))
     assert gradient(model, value) == near(
         *(0.31522275, 0.21579218, -0.15630655, -0.49082902, -0.1589162, 0.27503684),
         *(0.13166343, -0.34903199, 0.21736856),
@@ -106,7 +107,7 @@ def test_sage_three_steps_of_a_client() -> None:
     received, weights = linear(), {"supervised_weight": 1.0, "unsupervised_weight": 1.0}
     objective = SageObjective(received=received, threshold=0.39, strong_view=strong, **weights)
     points = torch.cat([X[:2], torch.tensor([[0.6, 0.31], [-1.0, 1.5]], **WIDE)])
-    batch = points, torch.tensor([1, 2, -1, -1])
+    batch = Batch(points, torch.tensor([1, 2, -1, -1]), 2)
     plan = replace(PLAN, learning_rate=0.1, weight_decay=1e-4, local_epochs=3)
     assert trained(model, objective, batch, plan) == near(
         *(0.09554826, -0.30547442, -0.0324134, 0.38198838, -0.06313486, 0.42345799),

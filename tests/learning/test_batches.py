@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedul_flwr.learning.batches import (
+    Batch,
     Batches,
     epoch_order,
     evaluation_batches,
@@ -68,8 +68,8 @@ def test_targets_stay_with_their_points(augment: str) -> None:
     plan = LocalPlan(batch_size=3, augment=augment)
     make = point_batches(numbered(40, 9, 9), points, 1000 + points, plan)
     batches = list(make(np.random.default_rng(1)))
-    assert [tuple(inputs.shape) for inputs, _ in batches] == [(3, 1, 9, 9)] * 2
-    for inputs, targets in batches:
+    assert [tuple(inputs.shape) for inputs, _, _ in batches] == [(3, 1, 9, 9)] * 2
+    for inputs, targets, _ in batches:
         assert targets.dtype == torch.int64
         center = inputs[:, :, 4:5, 4:5]  # rotation leaves it where it is
         assert [1000 + index for index in index_of(center)] == targets.tolist()
@@ -88,9 +88,9 @@ def test_few_points_come_again_until_there_are_as_many_batches_as_asked_for() ->
     rows = np.array([7, 2, 9, 4, 0])
     made = repeated_batches(numbered(10), rows, rows * 10, LocalPlan(batch_size=2), 15)
     found = list(made(np.random.default_rng(0)))
-    assert [len(inputs) for inputs, _ in found] == [2] * 15
-    seen = [index for inputs, _ in found for index in index_of(inputs)]
-    assert [10 * index for index in seen] == [int(y) for _, targets in found for y in targets]
+    assert [len(inputs) for inputs, _, _ in found] == [2] * 15
+    seen = [index for inputs, _, _ in found for index in index_of(inputs)]
+    assert [10 * index for index in seen] == [int(y) for _, targets, _ in found for y in targets]
     # 30 places, 5 points: each stretch of five has all of them, in an order of its own.
     stretches = [seen[start : start + 5] for start in range(0, 30, 5)]
     assert all(sorted(stretch) == [0, 2, 4, 7, 9] for stretch in stretches)
@@ -101,7 +101,7 @@ def test_a_repeated_batch_has_at_most_all_points() -> None:
     rows = np.arange(3)
     for size in (8, 0):
         made = repeated_batches(numbered(3), rows, rows, LocalPlan(batch_size=size), 4)
-        batches = [sorted(index_of(x)) for x, _ in made(np.random.default_rng(0))]
+        batches = [sorted(index_of(x)) for x, _, _ in made(np.random.default_rng(0))]
         assert batches == [[0, 1, 2]] * 4
 
 
@@ -109,7 +109,7 @@ def test_given_vectors_then_their_noise_is_of_the_rounds_generator() -> None:
     vectors = np.ones((4, 3), np.float32)
     plan = LocalPlan(batch_size=0, augment="noise", noise=0.5)
     batches = point_batches(vectors, np.arange(4), np.arange(4), plan)
-    (inputs, targets) = next(iter(batches(np.random.default_rng(3))))
+    inputs, targets, _ = next(iter(batches(np.random.default_rng(3))))
     rng = np.random.default_rng(3)
     order = rng.permutation(4)
     np.testing.assert_array_equal(targets.numpy(), order)
@@ -130,12 +130,12 @@ MAKERS: dict[str, Callable[[LocalPlan], Batches]] = {
 }
 
 
-def seen_in(batches: list[tuple[Tensor, Tensor]]) -> tuple[list[int], list[int]]:
+def seen_in(batches: list[Batch]) -> tuple[list[int], list[int]]:
     """Rows of the images that are in the batches as they are, and those that are mirrored."""
     plain: list[int] = []
     mirrored: list[int] = []
     known = to_input(torch.from_numpy(IMAGES))
-    for inputs, _ in batches:
+    for inputs, _, _ in batches:
         for shown in inputs:
             rows = [int(r) for r in (known == shown).all(dim=(1, 2, 3)).nonzero()]
             turned = [int(r) for r in (known.flip(3) == shown).all(dim=(1, 2, 3)).nonzero()]
@@ -154,7 +154,7 @@ def test_batches_are_augmented_as_the_plan_says(maker: Callable[[LocalPlan], Bat
     assert len(plain) > 2
     assert len(mirrored) > 2
     again = list(maker(plan)(np.random.default_rng(3)))
-    assert all(torch.equal(a[0], b[0]) for a, b in zip(found, again, strict=True))
+    assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(found, again, strict=True))
     plain, mirrored = seen_in(list(maker(LocalPlan(batch_size=4))(np.random.default_rng(3))))
     assert not mirrored
 
@@ -164,16 +164,15 @@ def test_unlabeled_points_beside_labeled_ones_come_as_they_are() -> None:
     plan = LocalPlan(batch_size=4, augment="flip")
     make = matching_batches(IMAGES, POINTS, labels, plan, 5)
     found = list(make(np.random.default_rng(0)))
-    assert [targets.tolist() for _, targets in found] == [[0] * 4 + [-1] * 5] * 3
-    plain, mirrored = seen_in([(inputs[4:], targets) for inputs, targets in found])
+    assert [targets.tolist() for _, targets, _ in found] == [[0] * 4 + [-1] * 5] * 3
+    plain, mirrored = seen_in([Batch(batch.unlabeled, batch.targets) for batch in found])
     assert not mirrored
     assert set(plain) <= set(POINTS[12:].tolist())
-    plain, mirrored = seen_in([(inputs[:4], targets) for inputs, targets in found])
+    plain, mirrored = seen_in([Batch(batch.labeled, batch.labels) for batch in found])
     assert sorted(plain + mirrored) == sorted(POINTS[:12].tolist())
     assert mirrored
 
 
-Batch = tuple[torch.Tensor, torch.Tensor]
 Sizes = tuple[int, int]
 
 
@@ -190,13 +189,13 @@ def epoch(labeled: int, others: int, batch_size: int, unlabeled_size: int) -> li
 
 def sizes(found: list[Batch]) -> list[Sizes]:
     """Labeled and unlabeled points of every batch; the labeled ones come first."""
-    for inputs, labels in found:
+    for inputs, labels, _ in found:
         assert len(inputs) == len(labels)
         assert labels.dtype == torch.int64
         count = int((labels >= 0).sum())
         assert (labels[:count] >= 0).all()
         assert index_of(inputs)[:count] == labels[:count].tolist()
-    return [(int((labels >= 0).sum()), int((labels < 0).sum())) for _, labels in found]
+    return [(int((labels >= 0).sum()), int((labels < 0).sum())) for _, labels, _ in found]
 
 
 @pytest.mark.parametrize(
@@ -220,9 +219,9 @@ def test_an_epoch_is_a_pass_over_the_labeled_points(
 ) -> None:
     found = epoch(labeled, others, batch_size, unlabeled_size)
     assert sizes(found) == expected
-    shown = torch.cat([labels[labels >= 0] for _, labels in found]).tolist()
+    shown = torch.cat([labels[labels >= 0] for _, labels, _ in found]).tolist()
     assert len(set(shown)) == len(shown)
-    beside = [index_of(inputs[labels < 0]) for inputs, labels in found]
+    beside = [index_of(inputs[labels < 0]) for inputs, labels, _ in found]
     rows = [row for part in beside for row in part]
     _, counts = np.unique(rows, return_counts=True)
     if unlabeled_size == 0 and labeled:  # everyone once
@@ -256,10 +255,10 @@ def test_an_epoch_is_a_pass_over_the_others(
     labeled: int, others: int, batch_size: int, sizes: list[int]
 ) -> None:
     found = epoch_paired_batches(labeled, others, batch_size)
-    assert [len(positions) for _, positions in found] == sizes
-    for inputs, positions in found:
+    assert [len(positions) for _, positions, _ in found] == sizes
+    for inputs, positions, _ in found:
         assert index_of(inputs) == (100 - positions).tolist()
-    taken = torch.cat([positions for _, positions in found]).numpy()
+    taken = torch.cat([positions for _, positions, _ in found]).numpy()
     assert taken.dtype == np.int64
     free = taken[taken >= labeled]
     assert len(np.unique(free)) == len(free)
@@ -269,14 +268,14 @@ def test_an_epoch_is_a_pass_over_the_others(
 
 
 def test_views_show_the_same_points_each_augmented_anew() -> None:
-    for inputs, positions in epoch_paired_batches(5, 12, 4, views=3):
+    for inputs, positions, _ in epoch_paired_batches(5, 12, 4, views=3):
         assert len(inputs) == 3 * len(positions)
         assert index_of(inputs) == (100 - positions).tolist() * 3
     images = np.random.default_rng(0).integers(0, 256, (20, 9, 9, 1), dtype=np.uint8)
     plan = LocalPlan(batch_size=4, augment="rotate")
     make = paired_batches(images, np.arange(20), 5, plan, views=2)
     differ = []
-    for inputs, _ in make(np.random.default_rng(0)):
+    for inputs, _, _ in make(np.random.default_rng(0)):
         one, two = inputs.chunk(2)
         differ += ((one - two).abs().amax(dim=(1, 2, 3)) > 0).tolist()
         # Rotation leaves the center where it is.

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.learning import consistency
+from fedul_flwr.learning.batches import Batch
 from fedul_flwr.learning.consistency import (
     ConsistencyObjective,
     adversarial_offset,
@@ -76,7 +77,7 @@ def test_the_objective_is_surrogate_loss_and_consistency(monkeypatch: pytest.Mon
     objective = ConsistencyObjective(loss, 0.7, 0.6, loss.transition.log_weights)
     inputs, sets = batch()
     mine, model = network(), network()
-    found = objective(mine, inputs, sets)
+    found = objective(mine, Batch(inputs, sets))
     weak, strong = model(inputs), model(inputs.flip(3))
     strong = strong + loss.transition.log_weights[sets]
     p = (weak.detach() + loss.transition.log_weights[sets]).softmax(dim=1)
@@ -88,7 +89,7 @@ def test_the_objective_is_surrogate_loss_and_consistency(monkeypatch: pytest.Mon
         float((surrogate + 0.7 * value).detach()), rel=1e-10
     )
     expected = [float(surrogate.detach()), float(value.detach()), float(kept.double().mean())]
-    assert [*objective.metrics().values()] == pytest.approx(expected, rel=1e-10)
+    assert [report() for report in objective.reports.values()] == pytest.approx(expected, rel=1e-10)
     assert 0 < expected[2] < 1
     found.backward()  # type: ignore[no-untyped-call]
     (surrogate + 0.7 * value).backward()
@@ -101,12 +102,12 @@ def test_classes_that_a_set_lacks_leave_everything_finite() -> None:
     loss = SurrogateLoss(PRIORS, SIZES, PI)
     model = network(torch.float32)
     objective = ConsistencyObjective(loss, 1.0, 0.0, loss.transition.log_weights)
-    value = objective(model, batch()[0].float(), torch.full((8,), 2))
+    value = objective(model, Batch(batch()[0].float(), torch.full((8,), 2)))
     value.backward()  # type: ignore[no-untyped-call]
     assert value.isfinite()
     assert all(w.grad is None or w.grad.isfinite().all() for w in model.model.parameters())
     # The set leaves no doubt.
-    assert abs(objective.metrics()["consistency-loss"]) < 1e-6
+    assert abs(objective.reports["consistency-loss"]()) < 1e-6
 
 
 def test_running_statistics_are_those_of_the_weak_view() -> None:
@@ -114,7 +115,7 @@ def test_running_statistics_are_those_of_the_weak_view() -> None:
     with_strong, plain = network(), network()
     loss = SurrogateLoss(PRIORS, SIZES)
     objective = ConsistencyObjective(loss, 1.0, 0.0, loss.transition.log_weights)
-    objective(with_strong, inputs, sets)
+    objective(with_strong, Batch(inputs, sets))
     plain(inputs)
     pairs = zip(with_strong.model.buffers(), plain.model.buffers(), strict=True)
     assert all(one.equal(other) for one, other in pairs)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedul_flwr.learning.batches import Batches, matching_batches
+from fedul_flwr.learning.batches import Batch, Batches, matching_batches
 from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.disjoint import (
     PSI,
@@ -30,6 +30,7 @@ from fedul_flwr.learning.disjoint import (
 from fedul_flwr.learning.local import Network, dump_arrays, on_logits, train_local
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
+from tests.support.local_tasks import batch_of
 from tests.support.refusals import refuses
 
 Parts = dict[str, dict[str, Any]]
@@ -105,11 +106,11 @@ class Line(nn.Module):
 def one_pixel(*labels: int) -> Batches:
     """A batch of points x = 2, 4, 6 and so on."""
 
-    def give(_: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def give(_: np.random.Generator) -> Iterator[Batch]:
         x = torch.arange(2, 2 * len(labels) + 2, 2).double().view(-1, 1, 1, 1)
-        yield x, torch.tensor(labels)
+        yield batch_of(x, torch.tensor(labels))
 
-    return give
+    return Batches(len(labels), give)
 
 
 def line(sigma: float, psi: float) -> Decomposed:
@@ -179,7 +180,7 @@ def test_rounds_are_descent_on_both_losses(change: dict[str, float]) -> None:
     rng = np.random.default_rng(1)
     rng.integers(2**63)  # the seed of torch's generator
     for _ in range(2):
-        for inputs, labels in batches(plan=plan)(rng):
+        for inputs, labels, _ in batches(plan=plan)(rng):
             x, known = inputs.double(), labels >= 0
             step(
                 SIGMA,
@@ -247,13 +248,13 @@ def test_one_labeled_point_is_a_batch_for_batch_norm() -> None:
     start = parts_of(net)
 
     def after(count: int) -> Parts:
-        def give(_: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        def give(_: np.random.Generator) -> Iterator[Batch]:
             x = torch.from_numpy(IMAGES[:1]).permute(0, 3, 1, 2).double()
-            yield x.repeat(count, 1, 1, 1), torch.zeros(count, dtype=torch.int64)
+            yield batch_of(x.repeat(count, 1, 1, 1), torch.zeros(count, dtype=torch.int64))
 
         decomposed = Decomposed(move_model(net, CPU, WIDE.precision), start)
         loss, rng = scaled_cross_entropy(1.0), np.random.default_rng(0)
-        train_disjoint(decomposed, give, loss, squares, WIDE, rng)
+        train_disjoint(decomposed, Batches(count, give), loss, squares, WIDE, rng)
         return decomposed.dump()
 
     one, two = after(1), after(2)

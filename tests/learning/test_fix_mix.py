@@ -19,7 +19,7 @@ from fedul_flwr.learning.batch_statistics import (
     num_statistic_batches,
     statistic_names,
 )
-from fedul_flwr.learning.batches import fix_mix_batches, point_batches
+from fedul_flwr.learning.batches import Batch, fix_mix_batches, point_batches
 from fedul_flwr.learning.fix_mix import FixMixLoss, select, sharpness_aware
 from fedul_flwr.learning.local import Network, on_logits, train_local
 from fedul_flwr.learning.plan import CPU, LocalPlan
@@ -82,7 +82,7 @@ def test_given_an_epoch_then_every_sure_point_comes_once_with_any_other() -> Non
     sure = np.array([1, 4, 5, 8])
     batches = fix_mix_batches(stored, points, labels, sure, LocalPlan(batch_size=2))
     found, others = [], []
-    for inputs, targets in batches(np.random.default_rng(1)):
+    for inputs, targets, _ in batches(np.random.default_rng(1)):
         rows = inputs[:, 0].long().numpy()
         assert len(rows) == 4
         np.testing.assert_array_equal(targets.numpy(), (rows - 10) % 3)
@@ -126,7 +126,7 @@ def test_given_a_batch_then_loss_and_step_are_the_authors(monkeypatch: pytest.Mo
         theirs.parameters(), lr=0.03, momentum=0.9, weight_decay=5e-4, nesterov=True
     )
     losses, norms = [], []
-    for inputs, targets in seen:
+    for inputs, targets, _ in seen:
         x, m = inputs.double().split(4)
         y, y_m = targets.split(4)
         mixed = 0.3 * (x + 0.25) + 0.7 * (m + 0.25)
@@ -215,14 +215,14 @@ def test_given_sure_points_then_their_sharpness_is_added_to_the_loss_of_all() ->
     targets = torch.tensor([0, 1 + 3, 2, 0 + 3, 0, 0, 0, 0])  # the second and the last are sure
     sharp = FixMixLoss(3, strong, weak, mix_weight=0.0, sharpness=0.3)
     plain = FixMixLoss(3, strong, weak, mix_weight=0.0)
-    found = sharp(network, points, targets)
+    found = sharp(network, Batch(points, targets))
     found.backward()  # type: ignore[no-untyped-call]
-    without = plain(network, points, targets)
+    without = plain(network, Batch(points, targets))
     sure = torch.tensor([False, True, False, True])
     added = sharpness_aware(network, strong(points[:4]), targets[:4] % 3, sure, 0.3).detach()
     assert float(added) > 0
     torch.testing.assert_close(found.detach(), without.detach() + added)
-    unsure = sharp(network, points, targets % 3)
+    unsure = sharp(network, Batch(points, targets % 3))
     torch.testing.assert_close(unsure.detach(), without.detach())
 
 
@@ -231,7 +231,7 @@ def test_given_training_then_statistics_of_batch_norm_stay() -> None:
     before = {n: t.clone() for n, t in network.model.state_dict().items() if "running" in n}
     points = torch.randn(8, 4, **WIDE)
     FixMixLoss(3, strong, weak, sharpness=0.3)(
-        network, points, torch.tensor([3, 4, 5, 3, 0, 0, 1, 1])
+        network, Batch(points, torch.tensor([3, 4, 5, 3, 0, 0, 1, 1]))
     )
     for name, value in before.items():
         assert torch.equal(network.model.state_dict()[name], value)

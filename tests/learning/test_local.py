@@ -95,7 +95,7 @@ def twin(model: nn.Module, plan: LocalPlan, seed: int) -> list[float]:
     rng.integers(2**63)  # the seed of dropout
     losses = []
     for _ in range(plan.local_epochs):
-        for inputs, targets in point_batches(IMAGES, POINTS, TARGETS, plan)(rng):
+        for inputs, targets, _ in point_batches(IMAGES, POINTS, TARGETS, plan)(rng):
             value = functional.cross_entropy(model(inputs.double()), targets)
             losses.append(float(value.detach()))
             if plan.l1:

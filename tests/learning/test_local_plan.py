@@ -13,7 +13,7 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
@@ -26,9 +26,9 @@ COSINE = {"learning_rate_schedule": "cosine", "learning_rate": 0.5}
 STAGES = {"method": "labels-only", "semi.labels-only-rounds": 2}
 
 
-def client_of(settings: RunConfig) -> MethodClient:
+def client_of(settings: RunConfig) -> Client:
     node = NodeConfig(partition_id=0, num_partitions=1)
-    return MethodClient(settings, node, ClientState(RecordDict()))
+    return Client(settings, node, ClientState(RecordDict()))
 
 
 def rates(settings: RunConfig) -> list[Any]:

@@ -19,6 +19,7 @@ from fedul_flwr.learning.matching import (
     top_probabilities,
 )
 from fedul_flwr.learning.plan import CPU, LocalPlan
+from tests.support.local_tasks import batch_of
 
 # Training-signal annealing: probabilities of the true classes are 3/4, 1/2 and 1/10.
 SIGNAL = torch.tensor([[0.75, 0.25], [0.5, 0.5], [0.9, 0.1]], dtype=torch.float64).log()
@@ -88,11 +89,11 @@ SUPERVISED = 10 * (math.log(4 / 3) + math.log(2)) / 2
 def test_uda_by_hand() -> None:
     # KL((.9, .1) ‖ (.1, .9)) = .8·log 9, KL((3/4, 1/4) ‖ (1/4, 3/4)) = .5·log 3.
     network = Network(Affine(), CPU, "float64")
-    value = objective(UDA, 0.0)(network, BATCH, LABELS)
+    value = objective(UDA, 0.0)(network, batch_of(BATCH, LABELS))
     expected = SUPERVISED + 2 * (0.8 * math.log(9) + 0.5 * math.log(3)) / 2
     assert float(value.detach()) == pytest.approx(expected, abs=1e-12)
     # Of the labeled points one has 3/4 and one 1/2.
-    annealed = objective(UDA, 0.0, annealed_cross_entropy(0.6))(network, BATCH, LABELS)
+    annealed = objective(UDA, 0.0, annealed_cross_entropy(0.6))(network, batch_of(BATCH, LABELS))
     expected += 10 * math.log(2) - SUPERVISED
     assert float(annealed.detach()) == pytest.approx(expected, abs=1e-12)
 
@@ -101,7 +102,7 @@ def test_the_target_of_uda_has_no_gradient() -> None:
     # By hand with w = 1: with s the strong view's share of class 0 and target share t of it,
     # d/dw −[t·log s + (1 − t)·log(1 − s)] = (s − t)·(−x).
     model = Affine()
-    loss = objective(UDA, 0.0)(Network(model, CPU, "float64"), BATCH[2:], LABELS[2:])
+    loss = objective(UDA, 0.0)(Network(model, CPU, "float64"), batch_of(BATCH[2:], LABELS[2:]))
     loss.backward()  # type: ignore[no-untyped-call]
     expected = (0.1 - 0.9) * -math.log(9) + (0.25 - 0.75) * -math.log(3)
     assert model.weight.grad is not None
@@ -111,7 +112,9 @@ def test_the_target_of_uda_has_no_gradient() -> None:
 def test_nothing_sure_and_no_label_is_a_gradient_of_zeros() -> None:
     # Not none at all: weight decay and FedProx pull at weights that have a gradient.
     model = Affine()
-    value = objective(fixmatch_loss, 0.95)(Network(model, CPU, "float64"), BATCH[2:], LABELS[2:])
+    value = objective(fixmatch_loss, 0.95)(
+        Network(model, CPU, "float64"), batch_of(BATCH[2:], LABELS[2:])
+    )
     value.backward()  # type: ignore[no-untyped-call]
     assert float(value.detach()) == 0
     assert model.weight.grad is not None
@@ -157,7 +160,7 @@ def test_leaving_points_out_changes_no_gradient(norm: bool) -> None:
     inputs, labels = images(20), torch.tensor([0, 2, 1, 1, *[-1] * 16])
     model, twin = (deep(*[nn.BatchNorm1d(6)] * norm) for _ in range(2))
     network = Counting(model)
-    found = objective(fixmatch_loss, 0.45)(network, inputs, labels)
+    found = objective(fixmatch_loss, 0.45)(network, batch_of(inputs, labels))
     expected = plain_loss(twin, inputs, labels, 0.45)
     found.backward()  # type: ignore[no-untyped-call]
     expected.backward()  # type: ignore[no-untyped-call]
@@ -173,7 +176,7 @@ def test_leaving_points_out_changes_no_gradient(norm: bool) -> None:
 def test_running_statistics_are_of_images_as_they_are() -> None:
     inputs, labels = images(12), torch.tensor([0, 1, 2, *[-1] * 9])
     model, twin = (deep(nn.BatchNorm1d(6)) for _ in range(2))
-    objective(UDA, 0.0)(Network(model, CPU, "float64"), inputs, labels)
+    objective(UDA, 0.0)(Network(model, CPU, "float64"), batch_of(inputs, labels))
     twin(inputs[:3])
     twin(inputs[3:])
     pairs = zip(model.buffers(), twin.buffers(), strict=True)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedul_flwr.learning.batches import Batch
 from fedul_flwr.learning.consistency import MeanTeacherObjective
 from fedul_flwr.learning.local import Network
 from fedul_flwr.models.last_layer import TwoHeads
@@ -61,7 +62,7 @@ def test_the_teacher_is_a_mean_of_students(decay: float, teachers: list[float]) 
     for w, teacher in zip((1.0, 4.0, -2.0, 3.0), teachers, strict=True):
         with torch.no_grad():
             student.w.fill_(w)
-        loss = objective(network(student), pixels(*seen, *other), BOTH)
+        loss = objective(network(student), Batch(pixels(*seen, *other), BOTH))
         assert float(loss.detach()) == pytest.approx(apart(w, teacher, seen, other), rel=1e-10)
     # A step whose student nobody has seen yet: the caller says when training is over.
     objective.follow(Line(10.0))
@@ -77,7 +78,7 @@ def test_a_teacher_that_has_followed_before_goes_on_with_its_own_decay() -> None
     objective = MeanTeacherObjective(
         NOBODY, Line(2.0), weight=1.0, decay=0.97, logit_cost=0.0, steps=3
     )
-    loss = objective(network(Line(7.0)), pixels(0.3, -0.7, 0.5, 0.2), BOTH)
+    loss = objective(network(Line(7.0)), Batch(pixels(0.3, -0.7, 0.5, 0.2), BOTH))
     assert float(loss.detach()) == pytest.approx(
         apart(7.0, 2.0, [0.3, -0.7], [0.5, 0.2]), rel=1e-10
     )
@@ -96,11 +97,11 @@ def test_labels_and_agreement_by_hand() -> None:
         classes = torch.tensor([1, -1])
         return MeanTeacherObjective(classes, Line(2.0), weight=7.0, decay=0.9, logit_cost=0.0)
 
-    loss = objective()(network(Line(2.0)), pixels(0.3, -0.7, 0.5, 0.2), BOTH)
+    loss = objective()(network(Line(2.0)), Batch(pixels(0.3, -0.7, 0.5, 0.2), BOTH))
     expected = np.log1p(np.exp(0.6)) / 2 + 7 * apart(2, 2, [0.3, -0.7], [0.5, 0.2])
     assert float(loss.detach()) == pytest.approx(expected, rel=1e-12)
     # Positions say which points these are: the other one has the label now.
-    loss = objective()(network(Line(2.0)), pixels(0.3, -0.7, 0.5, 0.2), torch.tensor([1, 0]))
+    loss = objective()(network(Line(2.0)), Batch(pixels(0.3, -0.7, 0.5, 0.2), torch.tensor([1, 0])))
     expected = np.log1p(np.exp(-1.4)) / 2 + 7 * apart(2, 2, [0.3, -0.7], [0.5, 0.2])
     assert float(loss.detach()) == pytest.approx(expected, rel=1e-12)
 
@@ -121,7 +122,7 @@ def test_the_second_head_agrees_and_is_pulled_to_the_first(cost: float) -> None:
     objective = MeanTeacherObjective(
         torch.tensor([1, -1]), two_heads(), weight=7.0, decay=0.9, logit_cost=cost
     )
-    loss = objective(network(two_heads()), pixels(0.3, -0.7, 0.5, 0.2), BOTH)
+    loss = objective(network(two_heads()), Batch(pixels(0.3, -0.7, 0.5, 0.2), BOTH))
     seen, other = np.array([0.3, -0.7]), np.array([0.5, 0.2])
     # The second head's share of class 0 is sigmoid(3 x - 1), the teacher's first head's sigmoid(x).
     s, t = 1 / (1 + np.exp(1 - 3 * seen)), 1 / (1 + np.exp(-other))

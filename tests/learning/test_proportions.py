@@ -49,9 +49,9 @@ def test_batches_are_whole_sets_in_random_order() -> None:
     orders = set()
     for seed in range(12):
         batches = list(make(np.random.default_rng(seed)))
-        orders.add(tuple(int(targets[0]) for _, targets in batches))
-        assert sorted(int(targets[0]) for _, targets in batches) == [0, 1, 2, 4]
-        for inputs, targets in batches:
+        orders.add(tuple(int(targets[0]) for _, targets, _ in batches))
+        assert sorted(int(targets[0]) for _, targets, _ in batches) == [0, 1, 2, 4]
+        for inputs, targets, _ in batches:
             m = int(targets[0])
             assert targets.tolist() == [m] * len(inputs)
             shown = ((inputs[:, 0, 0, 0] + 1) * 127.5).round().int().tolist()
@@ -104,7 +104,7 @@ def epoch(batch_size: int, bag_size: int, seed: int = 0) -> list[tuple[torch.Ten
 
 def test_bags_are_whole_sets_and_nearly_equal_parts_of_larger_ones() -> None:
     # Sets of 4, 7 and 2 points in bags of at most 4: 4; 4 and 3; 2.
-    ((inputs, targets),) = epoch(0, 4)
+    ((inputs, targets, _),) = epoch(0, 4)
     bags = [(int(m[0]), len(rows)) for rows, m in bags_of(targets)]
     assert sorted(bags) == [(0, 4), (1, 3), (1, 4), (3, 2)]
     assert sorted(inputs[:, 0].tolist()) == POINTS.tolist()
@@ -119,14 +119,14 @@ def test_bags_are_whole_sets_and_nearly_equal_parts_of_larger_ones() -> None:
 def test_a_batch_has_as_many_bags_as_its_size_allows(
     batch_size: int, bag_size: int, bags: list[int]
 ) -> None:
-    found = [len(bags_of(targets)) for _, targets in epoch(batch_size, bag_size)]
+    found = [len(bags_of(targets)) for _, targets, _ in epoch(batch_size, bag_size)]
     assert found == bags
 
 
 def test_parts_are_cut_anew_in_every_epoch() -> None:
     cuts = set()
     for seed in range(6):
-        ((inputs, targets),) = epoch(0, 4, seed)
+        ((inputs, targets, _),) = epoch(0, 4, seed)
         parts = [inputs[rows, 0].int().tolist() for rows, m in bags_of(targets) if int(m[0]) == 1]
         cuts.add(frozenset(frozenset(part) for part in parts))
     assert len(cuts) > 3

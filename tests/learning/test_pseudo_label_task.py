@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedul_flwr.config.method_settings import LabelsOnlySettings, PseudoLabelSettings, StageSettings
+from fedul_flwr.learning.batches import Batch
 from fedul_flwr.learning.local import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.pseudo_label_task import (
@@ -55,7 +56,7 @@ def test_given_a_client_without_labels_then_its_batches_are_as_large_as_others_i
     settings = PseudoLabelSettings(recipe=recipe)
     data = WeightedPoints(INPUTS, np.arange(9), np.zeros(9, np.int64), np.ones(9), num_labeled)
     batches = pseudo_label_task(data, settings, LocalPlan(batch_size=2)).batches
-    assert {len(at) for _, at in batches(np.random.default_rng(0))} == {size}
+    assert {len(at) for _, at, _ in batches(np.random.default_rng(0))} == {size}
 
 
 def test_given_a_focal_loss_then_points_count_less_the_surer_their_label_is() -> None:
@@ -64,14 +65,14 @@ def test_given_a_focal_loss_then_points_count_less_the_surer_their_label_is() ->
     model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False))
     with torch.no_grad():
         model[1].weight.copy_(torch.tensor([[math.log(3.0)], [0.0]]))
-    objective = pseudo_label_task(data, StageSettings(), LocalPlan(), options).objective
+    objective = pseudo_label_task(data, StageSettings(), LocalPlan(), options).loss
     network = Network(model, CPU, "float32")
     # Probabilities 3/4 of class 0 and 1/4 of class 1: -(1/4)^2 log(3/4) and -(3/4)^2 log(1/4).
-    found = float(objective(network, torch.ones(2, 1, 1, 1), torch.tensor([0, 1])).detach())
+    found = float(objective(network, Batch(torch.ones(2, 1, 1, 1), torch.tensor([0, 1]))).detach())
     expected = (-(0.25**2) * math.log(0.75) - 0.75**2 * math.log(0.25)) / 2
     assert found == pytest.approx(expected, rel=1e-6)
     sure = torch.full((2, 1, 1, 1), 1e6).requires_grad_()
-    value = objective(network, sure, torch.tensor([0, 0]))
+    value = objective(network, Batch(sure, torch.tensor([0, 0])))
     value.backward()  # type: ignore[no-untyped-call]
     assert float(value.detach()) == 0
     assert sure.grad is not None
@@ -83,9 +84,9 @@ def test_given_steps_of_an_epoch_then_it_has_as_many_batches(steps: int, expecte
     data = WeightedPoints(INPUTS, np.arange(9), np.zeros(9, np.int64), np.ones(9), 9)
     options = LabelsOnlySettings(epoch_steps=steps)
     task = pseudo_label_task(data, StageSettings(), LocalPlan(batch_size=4), options)
-    batches = [at.tolist() for _, at in task.batches(np.random.default_rng(0))]
+    batches = [at.tolist() for _, at, _ in task.batches(np.random.default_rng(0))]
     assert [len(batch) for batch in batches] == [4] * expected
-    assert task.num_examples == 9
+    assert task.batches.num_points == 9
     if expected == 7:  # 28 places for nine points: each comes three times, one a fourth time
         assert sorted(np.bincount(np.concatenate(batches))) == [3] * 8 + [4]
 

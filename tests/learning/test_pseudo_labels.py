@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedul_flwr.learning.batches import Batch, Batches
 from fedul_flwr.learning.local import Network, train_local
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.pseudo_labels import (
@@ -58,7 +59,7 @@ MIX = 0.75 * ce((1.515625, 0.125), 1) + 0.25 * ce((1.515625, 0.125), 0)
 
 
 def test_both_losses_by_hand() -> None:
-    found = Fixed(threshold=0.7)(linear(), of(HIGH, LOW), LABELS)
+    found = Fixed(threshold=0.7)(linear(), Batch(of(HIGH, LOW), LABELS))
     assert pytest.approx(2.126928, abs=1e-6) == FIX
     # log(e^1.515625 + e^.125) = 1.737904: CE 1.612904 of class 1 and .222279 of class 0;
     # .75·1.612904 + .25·.222279 = 1.265248.
@@ -68,7 +69,7 @@ def test_both_losses_by_hand() -> None:
 
 def test_mixed_outputs_are_the_models_of_both_points() -> None:
     # A linear model mixes alike either way; behind a square it does not.
-    same = Fixed(threshold=0.7, mix="outputs")(linear(), of(HIGH, LOW), LABELS)
+    same = Fixed(threshold=0.7, mix="outputs")(linear(), Batch(of(HIGH, LOW), LABELS))
     assert float(same.detach()) == pytest.approx(FIX + 0.3 * MIX, abs=1e-12)
 
     class Square(nn.Module):
@@ -79,21 +80,21 @@ def test_mixed_outputs_are_the_models_of_both_points() -> None:
     # (2, 0) -> (4, 0) and (0, .5) -> (0, .25): mixed outputs (3, .0625); mixed inputs
     # (1.5, .125) -> (2.25, .015625).
     for mix, logits in (("outputs", (3.0, 0.0625)), ("inputs", (2.25, 0.015625))):
-        found = Fixed(threshold=0.7, mix=mix)(network, of(HIGH, LOW), LABELS)
+        found = Fixed(threshold=0.7, mix=mix)(network, Batch(of(HIGH, LOW), LABELS))
         expected = ce((4.0, 0.0), 1) + 0.3 * (0.75 * ce(logits, 1) + 0.25 * ce(logits, 0))
         assert float(found.detach()) == pytest.approx(expected, abs=1e-12)
 
 
 def test_relabeled_points_have_the_classes_that_the_model_is_surest_of() -> None:
     # (2, 0) -> class 0; (0, .5) -> (.0625, .5), class 1: the labels given, 1 and 0, have no say.
-    found = Fixed(threshold=0.7, relabel=True)(linear(), of(HIGH, LOW), LABELS)
+    found = Fixed(threshold=0.7, relabel=True)(linear(), Batch(of(HIGH, LOW), LABELS))
     mix = 0.75 * ce((1.515625, 0.125), 0) + 0.25 * ce((1.515625, 0.125), 1)
     assert float(found.detach()) == pytest.approx(ce((2.0, 0.0), 0) + 0.3 * mix, abs=1e-12)
 
 
 def gradients(objective: FixMixObjective, inputs: Tensor, labels: Tensor) -> list[Tensor | None]:
     network = linear()
-    loss = objective(network, inputs, labels)
+    loss = objective(network, Batch(inputs, labels))
     assert torch.isfinite(loss)
     loss.backward()  # type: ignore[no-untyped-call]
     return [weight.grad for weight in network.model.parameters()]
@@ -101,7 +102,7 @@ def gradients(objective: FixMixObjective, inputs: Tensor, labels: Tensor) -> lis
 
 def test_without_others_there_is_no_mixing() -> None:
     inputs = of(HIGH, (0.0, 3.0))
-    found = Fixed(threshold=0.7)(linear(), inputs, torch.tensor([1, 1]))
+    found = Fixed(threshold=0.7)(linear(), Batch(inputs, torch.tensor([1, 1])))
     # (0, 3) -> logits (.375, 3)
     assert float(found.detach()) == pytest.approx((FIX + ce((0.375, 3.0), 1)) / 2, abs=1e-12)
     assert all(g is not None and g.isfinite().all() for g in gradients(Fixed(0.7), inputs, LABELS))
@@ -109,7 +110,7 @@ def test_without_others_there_is_no_mixing() -> None:
 
 def test_without_confident_points_there_is_no_loss_but_a_gradient_of_zero() -> None:
     inputs = of(LOW, (0.2, 0.1))
-    assert Fixed(threshold=0.7)(linear(), inputs, LABELS).detach() == 0
+    assert Fixed(threshold=0.7)(linear(), Batch(inputs, LABELS)).detach() == 0
     assert all(g is not None and (g == 0).all() for g in gradients(Fixed(0.7), inputs, LABELS))
 
 
@@ -134,7 +135,7 @@ def test_a_batch_without_both_halves_is_no_step(rows: tuple[tuple[float, float],
     plan = LocalPlan(l1=0.1, weight_decay=0.1, learning_rate=0.1, precision="float64")
     result = train_local(
         network.model,
-        lambda rng: iter([(of(*rows), LABELS)]),
+        Batches(3, lambda rng: iter([Batch(of(*rows), LABELS)])),
         objective,
         plan,
         np.random.default_rng(0),
@@ -165,7 +166,7 @@ def test_mixed_points_leave_running_statistics_alone_and_one_pair_is_enough() ->
     between = float(top.sort().values[-2:].mean())  # one point above it
     assert (top >= between).sum() == 1
     batches = int(model.get_buffer("2.num_batches_tracked"))
-    loss = FixMixObjective(threshold=between)(network, inputs, torch.tensor([1, 0, 1, 0]))
+    loss = FixMixObjective(threshold=between)(network, Batch(inputs, torch.tensor([1, 0, 1, 0])))
     assert loss.isfinite()
     assert int(model.get_buffer("2.num_batches_tracked")) == batches + 1
 

@@ -14,6 +14,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.learning.local import Network
 from fedul_flwr.learning.plan import CPU
 from fedul_flwr.learning.sage import SageObjective, corrected_target
+from tests.support.local_tasks import batch_of
 from tests.support.refusals import refuses
 from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, train
 
@@ -59,7 +60,7 @@ def test_given_a_batch_then_the_loss_is_the_authors_formula() -> None:
         strong_view=lambda u: -u,
         weak_view=lambda u: u + 0.1,
     )
-    found = objective(Network(model.train(), CPU, "float64"), inputs, labels)
+    found = objective(Network(model.train(), CPU, "float64"), batch_of(inputs, labels))
     u = inputs[3:]
     logits = model(torch.cat([inputs[:3], u + 0.1, -u]))
     p, q = logits[3:9].softmax(1).detach(), logits[9:].softmax(1)

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from fedul_flwr.learning.batches import Batch, Batches
 from fedul_flwr.learning.local import on_logits
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.scaffold import train_with_variates
@@ -38,9 +39,9 @@ def test_a_variate_that_is_gone_is_an_error() -> None:
 PLAN = LocalPlan(optimizer="sgd", learning_rate=0.1, precision="float64")
 
 
-def batches(_: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(_: np.random.Generator) -> Iterator[Batch]:
     """Input 3 and target 0, once."""
-    yield torch.tensor([[3.0]]), torch.tensor([[0.0]])
+    yield Batch(torch.tensor([[3.0]]), torch.tensor([[0.0]]))
 
 
 @pytest.mark.parametrize("own", [{}, {"weight": np.array([[0.3]])}], ids=["first round", "later"])
@@ -56,7 +57,7 @@ def test_a_step_and_the_renewed_variate(option: str, own: Variate) -> None:
     model.bias.requires_grad_(False)
     result, renewed, change = train_with_variates(
         model,
-        batches,
+        Batches(1, batches),
         on_logits(lambda logits, targets: (logits - targets - model.bias).sum()),
         PLAN,
         np.random.default_rng(0),

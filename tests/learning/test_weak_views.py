@@ -19,6 +19,7 @@ from fedul_flwr.learning.matching import MatchingObjective
 from fedul_flwr.learning.plan import CPU
 from fedul_flwr.learning.views import strong_view, weak_view
 from tests.learning.test_matching import Affine, pixels
+from tests.support.local_tasks import batch_of
 from tests.support.refusals import refuses
 from tests.support.runs import assert_same_run, last_model, train
 
@@ -78,8 +79,8 @@ def test_given_weak_views_then_they_decide_which_points_are_sure_and_of_which_cl
     # The strong view of x is −x: of the first point class 0 has 1/4, −log 1/4 = log 4.
     weak = MatchingObjective(**shared, strong_view=lambda x: -x, weak_view=brighter)
     plain = MatchingObjective(**shared, strong_view=lambda x: -x)
-    assert float(weak(network, POINTS, labels).detach()) == pytest.approx(math.log(4) / 2)
-    assert float(plain(network, POINTS, labels).detach()) == 0.0
+    assert float(weak(network, batch_of(POINTS, labels)).detach()) == pytest.approx(math.log(4) / 2)
+    assert float(plain(network, batch_of(POINTS, labels)).detach()) == 0.0
     assert (weak.confidence.share, plain.confidence.share) == (0.5, 0.0)
 
 

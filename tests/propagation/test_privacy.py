@@ -15,7 +15,7 @@ import fedul_flwr.propagation.server
 from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.propagation import privacy as module
 from fedul_flwr.propagation.codes import gaussians
 from fedul_flwr.propagation.privacy import (
@@ -221,7 +221,7 @@ def test_the_log_says_what_holds(
 ) -> None:
     found: list[str] = []
     monkeypatch.setattr(fedul_flwr.propagation.server, "log", lambda _, text: found.append(text))
-    strategy: type[MethodStrategy] = load_reference(find_method(method).strategy, "method")
+    strategy: type[Strategy] = load_reference(find_method(method).strategy, "method")
     strategy.validate(parse(method, **{"xclp.secure": "rlwe"}, **options))
     assert len(found) == len(said)
     assert all(re.search(*pair) for pair in zip(said, found, strict=True))

@@ -6,16 +6,16 @@ from torch.nn import functional
 from fedul_flwr.config.method_settings import LabelSettings
 from fedul_flwr.config.methods import Method
 from fedul_flwr.data.types import PartlyLabeledPoints, Value
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.local import LocalTask, Round, on_logits
+from fedul_flwr.learning.local import Round, Task, on_logits
 
 SEEN: dict[int, PartlyLabeledPoints] = {}
 """What clients trained on, by their number."""
 
 
-class GivenClient(MethodClient[PartlyLabeledData]):
+class GivenClient(Client[PartlyLabeledData]):
     """Trains on the given labels, and takes class 0 for all others: its model shows what it saw."""
 
     data_class = PartlyLabeledData
@@ -23,16 +23,16 @@ class GivenClient(MethodClient[PartlyLabeledData]):
     def register(self) -> dict[str, Value]:
         return {"num-points": len(self.data.examples.points)}
 
-    def task(self, round: Round) -> LocalTask:
+    def task(self, round: Round) -> Task:
         own = SEEN[self.node.partition_id] = self.data.examples
         points, labels = own.points[~own.new], np.maximum(own.labels[~own.new], 0)
         batches = point_batches(own.inputs, points, labels, round.plan)
-        return LocalTask(len(points), batches, on_logits(functional.cross_entropy))
+        return Task(batches, on_logits(functional.cross_entropy))
 
 
 GIVEN = Method(
     name="given",
-    strategy="fedul_flwr.federated.strategy:MethodStrategy",
+    strategy="fedul_flwr.federated.strategy:Strategy",
     client="tests.support.given_labels_method:GivenClient",
     settings=(LabelSettings,),
     data="partly-labeled",

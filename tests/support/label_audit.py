@@ -26,7 +26,7 @@ from fedul_flwr.data.safe_files import map_version, read_arrays
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays, Content
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import BASE_ROUND, HELPERS
 from fedul_flwr.federated.nodes import CheckAnswer, ClientRef, DataShape, setup_content
@@ -46,7 +46,7 @@ FIRST_STAGE, SECOND_STAGE = 1, 11
 """Rounds that belong to them by default."""
 
 
-def clients_of(*names: str) -> dict[str, type[MethodClient]]:
+def clients_of(*names: str) -> dict[str, type[Client]]:
     """Classes of clients by the names of their methods."""
     return {name: load_reference(METHODS[name].client, "method") for name in names}
 
@@ -56,7 +56,7 @@ UNLABELED = clients_of(
     *("fedllp", "fedllp-vat", "fedllp-dc", "fedllp-pvc"),
 )
 """Clients of methods that learn without labels."""
-PARTLY_LABELED: dict[str, type[MethodClient]] = {
+PARTLY_LABELED: dict[str, type[Client]] = {
     GIVEN_METHOD: GivenClient,
     **clients_of("xclp", "xclp-predict", "labels-only", "local-lp", "pseudo-label", "fedsem"),
     **clients_of("fedsiam", "fedmatch", "uda", "fixmatch", "sage", "semifl", "all-labels"),
@@ -110,7 +110,7 @@ class Federation:
         """Where clients write labels: not below ``root``."""
         return self.root.with_name(f"{self.root.name}-written")
 
-    def client(self, number: int = 0, kind: type[MethodClient] = FedULClient) -> MethodClient:
+    def client(self, number: int = 0, kind: type[Client] = FedULClient) -> Client:
         labels = str(self.written / f"{number}.csv")
         node = NodeConfig(partition_id=number, num_partitions=2, labels=labels)
         return kind(self.settings, node, ClientState(self.states[number]))
@@ -138,7 +138,7 @@ class Federation:
         update = self.client(number, **options).train(self.weights(), told, received)
         return list(update.arrays.values()), update.num_examples, dict(update.metrics)
 
-    def propagate(self, kind: type[MethodClient], sent: list[Any]) -> dict[int, Arrays]:
+    def propagate(self, kind: type[Client], sent: list[Any]) -> dict[int, Arrays]:
         """XCLP's phases between both clients: rows for each; answers are added to ``sent``."""
 
         def ask(
@@ -170,7 +170,7 @@ class Federation:
         rows = propagation.sum_labels(left, joint)
         return {member.partition_id: content.arrays for member, content in rows.items()}
 
-    def rounds(self, kind: type[MethodClient]) -> list[Any]:
+    def rounds(self, kind: type[Client]) -> list[Any]:
         """Everything both clients send in a round of each stage, as plain arrays and values."""
         sent: list[Any] = [self.prepare(number, kind=kind).values for number in CLIENTS]
         rows: dict[int, Arrays] = {}
@@ -195,7 +195,7 @@ class Federation:
                 sent += [examples, metrics, *(array.copy() for array in arrays)]
         return sent
 
-    def differences(self, kind: type[MethodClient]) -> list[Any]:
+    def differences(self, kind: type[Client]) -> list[Any]:
         """What both clients of FedMatch send after everything, and after what they hold already."""
         parts, sent = decompose(self.weights(), (), 0.2), []
         nothing: dict[str, Arrays] = {part: {} for part in parts}

@@ -1,14 +1,22 @@
 """Parts of a client's task of local training: its points, targets, classes and weights."""
 
+from collections.abc import Sequence
 from inspect import getclosurevars
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from fedul_flwr.data.types import Inputs, Ints
-from fedul_flwr.federated.client import MethodClient
-from fedul_flwr.learning.local import LocalTask
+from fedul_flwr.federated.client import Client
+from fedul_flwr.learning.batches import Batch
+from fedul_flwr.learning.local import Task
 from fedul_flwr.learning.pseudo_label_task import WeightedPoints
+
+
+def batch_of(inputs: Tensor, targets: Tensor) -> Batch:
+    """A batch whose points with a target of -1 come last, and have no label."""
+    return Batch(inputs, targets, int((targets >= 0).sum()))
 
 
 class TrainingPoints(NamedTuple):
@@ -19,27 +27,35 @@ class TrainingPoints(NamedTuple):
     targets: Ints
 
 
-def task_of(client: MethodClient, number: int = 1, **config: Any) -> LocalTask:
+def task_of(client: Client, number: int = 1, **config: Any) -> Task:
     """The client's task in a round."""
-    return client.task(client.round({"server-round": number, **config}))
+    return client.task(client.round({"server-round": number, **config}).in_tensors())
+
+
+def fit(
+    client: Client, parameters: Sequence[Any], config: dict[str, Any]
+) -> tuple[list[Any], int, dict[str, Any]]:
+    """The client's model after a round, the number of points, and its reports."""
+    update = client.train(dict(zip(client.array_names(), parameters, strict=True)), config)
+    return list(update.arrays.values()), update.num_examples, dict(update.metrics)
 
 
 def points_of(batches: Any) -> TrainingPoints:
     """All points that ``batches`` may yield, with their targets."""
-    inside = getclosurevars(batches).nonlocals
+    inside = getclosurevars(batches.draw).nonlocals
     targets = next((inside[name] for name in ("targets", "labels") if name in inside), None)
     if targets is None:  # pairs of points: targets are their positions
         targets = np.arange(len(inside["points"]))
     return TrainingPoints(inside["stored"], inside["points"], targets)
 
 
-def training_points(client: MethodClient, number: int = 1, **config: Any) -> TrainingPoints:
+def training_points(client: Client, number: int = 1, **config: Any) -> TrainingPoints:
     """The points that a client trains on in a round."""
     return points_of(task_of(client, number, **config).batches)
 
 
-def weighted_points(client: MethodClient, number: int) -> WeightedPoints:
+def weighted_points(client: Client, number: int) -> WeightedPoints:
     """The same of a method with pseudo labels, with classes and weights."""
-    found = getclosurevars(task_of(client, number).objective).nonlocals["data"]
+    found = getclosurevars(task_of(client, number).loss).nonlocals["data"]
     assert isinstance(found, WeightedPoints)
     return found

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.client_app import build_client, make_client_app
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.messages import ARRAYS, phase_of
 from fedul_flwr.federated.secure_sum import SecureSums
@@ -53,7 +53,7 @@ class Owners:
             self.folders.append(folder)
         self.app = make_client_app(self._build)
 
-    def _build(self, context: Context) -> MethodClient[Any]:
+    def _build(self, context: Context) -> Client[Any]:
         client = int(str(context.node_config["partition-id"]))
         own = {"data": str(self.folders[client]), "identity": str(self.root / "keys" / str(client))}
         context.node_config |= {**own, **self.limits}

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from fedul_flwr.client_app import build_client, make_client_app
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.engine.in_process import run_in_process
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.grid import GridProxy
 
 TIMES = ("seconds", "seconds_fit", "seconds_waiting", "seconds_evaluation")
@@ -105,7 +105,7 @@ def own_data_app(folders: Sequence[Path], **config: str | bool) -> ClientApp:
     Further keys of the node config may say ``{client}`` where the number goes.
     """
 
-    def build(context: Context) -> MethodClient:
+    def build(context: Context) -> Client:
         client = int(cast(int, context.node_config["partition-id"]))
         named = {
             key: value.format(client=client) if isinstance(value, str) else value

@@ -10,13 +10,13 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 
-C = TypeVar("C", bound=MethodClient)
+C = TypeVar("C", bound=Client)
 
 
 def simulated_client(kind: type[C], config: RunConfig, number: int = 0) -> C:

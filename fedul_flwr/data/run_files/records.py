@@ -167,7 +167,7 @@ def improves(new: Line, best: Line) -> bool:
     return bool(changes) and median(changes) < 0
 
 
-class Client(BaseModel):
+class ClientRecord(BaseModel):
     """Information about one client at the server.
 
     Attributes
@@ -215,7 +215,7 @@ class Federation(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    clients: tuple[Client, ...] = ()
+    clients: tuple[ClientRecord, ...] = ()
     class_names: tuple[str, ...] | None = None
 
 

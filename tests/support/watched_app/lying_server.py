@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from fedul_flwr.federated.secure_sum import SecureSums
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.server_app import app as own_app
 
 app = own_app  # Flower looks for an assignment
 
-_configure, _begin = MethodStrategy.configure_train, SecureSums.begin
+_configure, _begin = Strategy.configure_train, SecureSums.begin
 _first: dict[str, Any] = {}
 
 
@@ -33,5 +33,5 @@ def _as_round_1(self: Any, grid: Any, messages: Any, _: int, buffers: Any) -> An
     return _begin(self, grid, messages, 1, buffers)
 
 
-MethodStrategy.configure_train = _configure_train  # type: ignore[method-assign]
+Strategy.configure_train = _configure_train  # type: ignore[method-assign]
 SecureSums.begin = _as_round_1  # type: ignore[method-assign]

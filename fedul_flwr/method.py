@@ -1,0 +1,40 @@
+"""All that a method of one's own imports: its two sides, its settings, and what they declare.
+
+A method's settings are a :class:`Settings`, its server a :class:`Strategy`, its clients a
+:class:`Client`, whose :class:`Task` of a round has batches and a loss; a :class:`Method` names the
+three. docs/own-method.md has an example and every rule.
+"""
+
+from fedul_flwr.config.base import Settings
+from fedul_flwr.config.methods import MATCHING, Method
+from fedul_flwr.data.types import Content
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client import Client as Client
+from fedul_flwr.federated.client_data import PartlyLabeledData, UnlabeledSetData
+from fedul_flwr.federated.disclosure import Sent
+from fedul_flwr.federated.messages import metric
+from fedul_flwr.federated.reports import Numbers
+from fedul_flwr.federated.strategy import Strategy as Strategy
+from fedul_flwr.learning.batches import Batch, Batches
+from fedul_flwr.learning.local import Network, Round, Task, on_logits
+
+__all__ = [
+    "MATCHING",
+    "Batch",
+    "Batches",
+    "Client",
+    "Content",
+    "Method",
+    "Network",
+    "Numbers",
+    "PartlyLabeledData",
+    "Round",
+    "Sent",
+    "Settings",
+    "Strategy",
+    "Task",
+    "UnlabeledSetData",
+    "UserError",
+    "metric",
+    "on_logits",
+]

@@ -1,0 +1,104 @@
+"""A method in one file from one import: what follows from its declarations."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import MetricRecord
+
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federated.disclosure import disclosures
+from fedul_flwr.federated.replies import check_reports
+from fedul_flwr.federated.reports import reports_of
+from tests.method import flexfed
+from tests.support.local_tasks import task_of
+from tests.support.refusals import refuses
+from tests.support.runs import assert_same_run, cut_off, metrics, resume, train
+from tests.support.simulated_clients import simulated_client
+
+FLEXFED: dict[str, Any] = {
+    "method": "tests.method.flexfed:METHOD",
+    "model": "mlp",
+    "num_rounds": 3,
+    "points_per_client": 60,
+    "learning_rate": 0.003,
+    "method_options": "threshold=0.3",
+}
+
+
+def sums(directory: Path) -> list[list[float]]:
+    """How many points of each class were confident in each round, at all clients."""
+    return [line["confident"] for line in metrics(directory)]
+
+
+def test_given_a_secure_sum_then_the_server_reads_the_same_sums(settings: Any) -> None:
+    plain, masked = (sums(train(settings(**FLEXFED, secure_sum=kind), 3)) for kind in ("off", "on"))
+    assert plain == masked
+    assert len(plain[0]) == 10
+    assert sum(plain[0]) < sum(plain[-1])  # the model learns
+    assert all(count == int(count) for counts in plain for count in counts)
+
+
+def test_given_a_run_that_was_cut_off_then_it_resumes_with_its_state(settings: Any) -> None:
+    whole = train(settings(**FLEXFED), 3)
+    # Calls: two phases of registration, then one a round.
+    assert_same_run(whole, resume(cut_off(settings(**FLEXFED), 3, 4), 3))
+    assert sum(sums(whole)[-1]) > 0
+
+
+def test_given_what_the_server_sends_then_each_class_has_its_threshold(settings: Any) -> None:
+    client = simulated_client(flexfed.FlexFedClient, settings(**FLEXFED))
+    counted = []
+    for share in ([0.0] * 10, [0.0] + [4.0] * 9):  # at a threshold above 1 nothing is confident
+        task = task_of(client, share=share)
+        train_task(client, task)
+        counted.append(task.read_reports()["confident"])
+    assert sum(counted[0]) == len(client.data.unlabeled)
+    assert counted[1][1:] == [0.0] * 9
+
+
+def train_task(client: Any, task: Any) -> None:
+    """Compute the loss of each batch of an epoch, once, with a model that stays as it is."""
+    import numpy as np
+    import torch
+
+    from fedul_flwr.learning.local import Network
+
+    network = Network(client.model, torch.device("cpu"), "float32")
+    for batch in task.batches(np.random.default_rng(0)):
+        task.loss(network, batch)
+
+
+def test_what_a_client_reports_is_told_to_owners_and_checked(settings: Any) -> None:
+    config = settings(**FLEXFED)
+    assert any(entry.what == "confident points by class" for entry in disclosures(config))
+    reports = reports_of(config)
+    right = {"num-examples": 3, "confident": [1.0] * 10}
+    check_reports(MetricRecord(right), reports, 10)
+    for wrong, code in (
+        ({"confident": [1.0] * 9}, "message-form"),
+        ({"confident": [-1.0] * 10}, "message-out-of-range"),
+        ({"more": 1.0}, "message-unasked"),
+    ):
+        with refuses(code, BadMessageError):
+            check_reports(MetricRecord({**right, **wrong}), reports, 10)
+    with refuses("message-incomplete", BadMessageError):
+        check_reports(MetricRecord({"num-examples": 3}), reports, 10)
+
+
+def test_given_a_report_that_is_not_declared_then_the_run_says_so(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flexfed.FlexFedClient, "reports", {})
+    with refuses("client-failed", UserError, match="confident.*FlexFedClient.reports"):
+        train(settings(**FLEXFED), 2)
+
+
+def test_the_method_is_as_short_as_its_page_says() -> None:
+    text = Path(flexfed.__file__).read_text()
+    imports = [node for node in ast.parse(text).body if isinstance(node, ast.ImportFrom)]
+    ours = [node for node in imports if str(node.module).startswith("fedul_flwr")]
+    assert [node.module for node in ours] == ["fedul_flwr.method"]
+    assert len(ours[0].names) <= 10
+    assert len(text.splitlines()) <= 50
