@@ -4,13 +4,16 @@ import ast
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from flwr.app import MetricRecord
 
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.disclosure import disclosures
 from fedul_flwr.federated.replies import check_reports
 from fedul_flwr.federated.reports import reports_of
+from fedul_flwr.learning.local import Network
 from tests.method import flexfed
 from tests.support.local_tasks import task_of
 from tests.support.refusals import refuses
@@ -52,22 +55,19 @@ def test_given_what_the_server_sends_then_each_class_has_its_threshold(settings:
     counted = []
     for share in ([0.0] * 10, [0.0] + [4.0] * 9):  # at a threshold above 1 nothing is confident
         task = task_of(client, share=share)
-        train_task(client, task)
+        seen = evaluate(client, task)
         counted.append(task.read_reports()["confident"])
-    assert sum(counted[0]) == len(client.data.unlabeled)
+    assert sum(counted[0]) == seen
     assert counted[1][1:] == [0.0] * 9
 
 
-def train_task(client: Any, task: Any) -> None:
-    """Compute the loss of each batch of an epoch, once, with a model that stays as it is."""
-    import numpy as np
-    import torch
-
-    from fedul_flwr.learning.local import Network
-
-    network = Network(client.model, torch.device("cpu"), "float32")
+def evaluate(client: Any, task: Any) -> int:
+    """Compute the loss of each batch of an epoch; returns the number of unlabeled points."""
+    network, seen = Network(client.model, torch.device("cpu"), "float32"), 0
     for batch in task.batches(np.random.default_rng(0)):
         task.loss(network, batch)
+        seen += len(batch.unlabeled)
+    return seen
 
 
 def test_what_a_client_reports_is_told_to_owners_and_checked(settings: Any) -> None:
