@@ -5,13 +5,12 @@ It is FedAvg-SL or FedProx-SL of the paper, depending on the base strategy.
 
 from __future__ import annotations
 
+from fedul_flwr import learning
 from fedul_flwr.config.method_settings import SupervisedPartSettings
 from fedul_flwr.data.types import Ints
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.local import Round, Task, on_logits
-from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
+from fedul_flwr.learning.task import Round, Task, on_logits
 
 
 class AllLabelsClient(Client[PartlyLabeledData]):
@@ -26,6 +25,6 @@ def labeled_task(data: PartlyLabeledData, positions: Ints, round: Round) -> Task
     """λ_s · cross-entropy of the labeled points at ``positions``, in augmented batches."""
     examples = data.examples
     points, labels = examples.points[positions], examples.labels[positions]
-    batches = point_batches(examples.inputs, points, labels, round.plan)
-    loss = scaled_cross_entropy(data.settings[SupervisedPartSettings].supervised_weight)
+    batches = learning.point_batches(examples.inputs, points, labels, round.plan)
+    loss = learning.scaled_cross_entropy(data.settings[SupervisedPartSettings].supervised_weight)
     return Task(batches, on_logits(loss))

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from fedul_flwr import learning
 from fedul_flwr.config.method_settings import FedLLPSettings, FedLLPVATSettings
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import AnySetsData
-from fedul_flwr.learning.batches import Batch, Batches, bag_batches, num_batches, set_batches
-from fedul_flwr.learning.consistency import virtual_adversarial_loss
-from fedul_flwr.learning.dropout import with_dropout
-from fedul_flwr.learning.local import Loss, Network, Round, Task, on_logits
-from fedul_flwr.learning.plan import ramp_up
-from fedul_flwr.learning.proportions import ProportionLoss, over_bags
+from fedul_flwr.learning.task import Batch, Batches, Loss, Round, Task, on_logits
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 RAMP_UP_ROUNDS = 10
 """Rounds over which the weight grows to alpha, as exp(−5·(1 − t)²)."""
@@ -52,14 +49,16 @@ class FedLLPClient(Client[AnySetsData]):
 
     def loss(self) -> Loss:
         """Cross-entropy between a set's class priors and its mean prediction, mean over bags."""
-        return over_bags(ProportionLoss(torch.from_numpy(self.data.sets.priors)))
+        import torch
+
+        return learning.over_bags(learning.ProportionLoss(torch.from_numpy(self.data.sets.priors)))
 
     def batches(self, round: Round) -> Batches:
         """Every set as one batch, or with `fedllp.bag-size` batches of sets and parts of sets."""
         sets, bag_size = self.data.sets, self.settings[FedLLPSettings].bag_size
         if not bag_size:
-            return set_batches(sets.inputs, sets.points, sets.sets, round.plan)
-        return bag_batches(sets.inputs, sets.points, sets.sets, round.plan, bag_size)
+            return learning.set_batches(sets.inputs, sets.points, sets.sets, round.plan)
+        return learning.bag_batches(sets.inputs, sets.points, sets.sets, round.plan, bag_size)
 
     def num_steps(self, round: Round) -> int:
         """Number of batches in an epoch."""
@@ -67,11 +66,11 @@ class FedLLPClient(Client[AnySetsData]):
         if not bag_size:
             return len(sizes)
         bags, batch_size = int((-(-sizes // bag_size)).sum()), round.plan.batch_size
-        return num_batches(bags, max(1, batch_size // bag_size) if batch_size else 0)
+        return learning.num_batches(bags, max(1, batch_size // bag_size) if batch_size else 0)
 
     def task(self, round: Round) -> Task:
         """The proportion loss of each batch."""
-        loss = with_dropout(on_logits(self.loss()), self.settings[FedLLPSettings].dropout)
+        loss = learning.with_dropout(on_logits(self.loss()), self.settings[FedLLPSettings].dropout)
         return Task(self.batches(round), loss)
 
 
@@ -88,17 +87,19 @@ class FedLLPVATClient(FedLLPClient):
 
         def weight() -> float:
             if not is_release:
-                return options.alpha * ramp_up(round.number, RAMP_UP_ROUNDS)
-            return options.alpha * ramp_up(next(steps) % epoch, RELEASED_EPOCHS * epoch)
+                return options.alpha * learning.ramp_up(round.number, RAMP_UP_ROUNDS)
+            return options.alpha * learning.ramp_up(next(steps) % epoch, RELEASED_EPOCHS * epoch)
 
-        def with_vat(network: Network, batch: Batch) -> Tensor:
+        def with_vat(network: learning.Network, batch: Batch) -> Tensor:
             inputs = batch.inputs
             # The adversarial step is a small difference of predictions: not in bfloat16.
             wide = network.wide()
             logits = wide(inputs)
             radius = options.radius * (released_unit(inputs) if is_release else 1.0)
-            adversarial = virtual_adversarial_loss(wide, inputs, logits, radius=radius, xi=XI)
+            adversarial = learning.virtual_adversarial_loss(
+                wide, inputs, logits, radius=radius, xi=XI
+            )
             return loss(logits, batch.targets) + weight() * adversarial
 
         dropout = self.settings[FedLLPSettings].dropout
-        return replace(task, loss=with_dropout(with_vat, dropout))
+        return replace(task, loss=learning.with_dropout(with_vat, dropout))

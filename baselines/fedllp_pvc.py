@@ -5,15 +5,13 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-import torch
 
+from fedul_flwr import learning
 from fedul_flwr.baselines.fedllp import FedLLPClient
 from fedul_flwr.config.method_settings import FedLLPSettings
 from fedul_flwr.data.set_check import SetCheck, check_counts
 from fedul_flwr.federated.client_data import AnySetsData
-from fedul_flwr.learning.local import Loss
-from fedul_flwr.learning.poisson_binomial import CountLoss
-from fedul_flwr.learning.proportions import over_bags
+from fedul_flwr.learning.task import Loss
 
 
 class CountedSetsData(AnySetsData):
@@ -37,6 +35,8 @@ class FedLLPPVCClient(FedLLPClient):
 
     def loss(self) -> Loss:
         """Minus the log-probability of the class counts, of each class by itself."""
+        import torch
+
         sets = self.data.sets
         counts = np.rint(sets.priors * sets.set_sizes[:, None]).astype(np.int64)
-        return over_bags(CountLoss(torch.from_numpy(counts)))
+        return learning.over_bags(learning.CountLoss(torch.from_numpy(counts)))

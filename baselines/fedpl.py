@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from torch.nn import functional
-
+from fedul_flwr import learning
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.method_settings import FedPLSettings
 from fedul_flwr.data.types import CONFIDENT_SHARE, Value
@@ -11,10 +10,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import AnySetsData
 from fedul_flwr.federated.reports import CONFIDENT
-from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.local import Round, Task, on_logits
-from fedul_flwr.learning.matching import threshold_for, top_probabilities
-from fedul_flwr.learning.pseudo_labels import FixMixObjective
+from fedul_flwr.learning.task import Round, Task, on_logits
 
 MAJORITY = 0.5
 """Share of a client's points that must be confident for its warm-up to end."""
@@ -52,11 +48,11 @@ class FedPLClient(Client[AnySetsData]):
         priors = sets.drawn_priors if is_release else sets.priors
         assert priors is not None, "register() refuses a client without"
         labels = priors.argmax(axis=1)[sets.sets]
-        batches = point_batches(sets.inputs, sets.points, labels, round.plan)
-        top = top_probabilities(self.model, sets.inputs, sets.points, round.plan)
-        threshold = threshold_for(options.threshold, top)
+        batches = learning.point_batches(sets.inputs, sets.points, labels, round.plan)
+        top = learning.top_probabilities(self.model, sets.inputs, sets.points, round.plan)
+        threshold = learning.threshold_for(options.threshold, top)
         share = float((top >= threshold).double().mean())
-        objective = FixMixObjective(
+        objective = learning.FixMixObjective(
             threshold=threshold,
             mix="outputs" if is_release else "inputs",
             pairing="shorter" if is_release else "all",
@@ -68,7 +64,7 @@ class FedPLClient(Client[AnySetsData]):
             else round.number <= options.warm_up_rounds
         )
         if warm_up:
-            plain = on_logits(functional.cross_entropy)
+            plain = on_logits(learning.scaled_cross_entropy(1.0))
             return Task(batches, plain, {CONFIDENT_SHARE: share})
         return Task(batches, objective, objective.confidence.reports)
 

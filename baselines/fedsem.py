@@ -6,6 +6,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
+from fedul_flwr import learning
 from fedul_flwr.baselines.pseudo_label import label_by_network
 from fedul_flwr.data.types import Content, Floats, Value, number
 from fedul_flwr.federated.client import Client
@@ -17,8 +18,7 @@ from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.reports import CONFIDENT
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.federated.transcript import Asked
-from fedul_flwr.learning.local import Round, Task, load_arrays
-from fedul_flwr.learning.pseudo_label_task import PseudoLabels
+from fedul_flwr.learning.task import Round, Task
 
 LABEL = "fedsem-label"
 """Phase in which all clients label their points, and name under which they store the labels."""
@@ -66,7 +66,7 @@ class FedSemClient(Client[PartlyLabeledData]):
         by = Asked({ARRAYS: content.arrays}, {}).model
         after = number(content, "after-round")
         self.check_model(content.arrays, after + 1)
-        load_arrays(self.model, content.arrays)
+        learning.load_arrays(self.model, content.arrays)
         views = labeling_views(self.settings, self.node.partition_id, after)
         labels = label_by_network(self.model, self.data, views)
         stored = {"labels": labels.labels, "confidence": labels.confidence}
@@ -77,11 +77,11 @@ class FedSemClient(Client[PartlyLabeledData]):
     def task(self, round: Round) -> Task:
         """Training on the given and the stored labels."""
 
-        def label() -> PseudoLabels:
+        def label() -> learning.PseudoLabels:
             stored = self.state.load(LABEL, round.number)
             by = stored[LABELED_WITH].tobytes().hex() if stored else ""
             if not stored or round.config.get(LABELED_WITH, by) != by:
-                return PseudoLabels.none(len(self.data.unlabeled))
-            return PseudoLabels(stored["labels"], stored["confidence"])
+                return learning.PseudoLabels.none(len(self.data.unlabeled))
+            return learning.PseudoLabels(stored["labels"], stored["confidence"])
 
         return staged_task(self.data, self.state, round, label)

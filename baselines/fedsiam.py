@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
-import torch
 from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp import Grid
-from torch import nn
 
+from fedul_flwr import learning
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import ScaffoldSettings
 from fedul_flwr.data.types import Floats, Value
@@ -28,11 +27,10 @@ from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.reports import STEPS
 from fedul_flwr.federated.strategy import ROBUST, Strategy
 from fedul_flwr.federated.updates import UpdateCodec, average_buffers
-from fedul_flwr.learning.batches import paired_batches
-from fedul_flwr.learning.consistency import MeanTeacherObjective
-from fedul_flwr.learning.device import move_model
-from fedul_flwr.learning.local import Records, Round, Task, dump_arrays, load_arrays
-from fedul_flwr.learning.plan import ramp_up
+from fedul_flwr.learning.task import Records, Round, Task
+
+if TYPE_CHECKING:
+    from torch import nn
 
 CONSISTENCY_WEIGHT = 100.0
 """Weight of the squared difference between the softmax outputs of student and teacher."""
@@ -147,21 +145,25 @@ class FedSiamClient(Client[PartlyLabeledData]):
 
         Batches have two views of labeled points and of as many unlabeled ones, whose class is -1.
         """
+        import torch
+
         data, plan = self.data, round.plan
         positions = np.concatenate([data.labeled, data.unlabeled])
         points, classes = data.examples.points[positions], data.examples.labels[positions]
         teacher = copy.deepcopy(self.model)
-        load_arrays(teacher, round.received[TEACHER])
-        objective = MeanTeacherObjective(
+        learning.load_arrays(teacher, round.received[TEACHER])
+        objective = learning.MeanTeacherObjective(
             torch.from_numpy(classes),
-            move_model(teacher, plan.device, plan.precision).train(),
-            weight=CONSISTENCY_WEIGHT * ramp_up(round.number, RAMP_UP_ROUNDS),
+            learning.move_model(teacher, plan.device, plan.precision).train(),
+            weight=CONSISTENCY_WEIGHT * learning.ramp_up(round.number, RAMP_UP_ROUNDS),
             steps=int(round.config[TEACHER_STEPS]),
         )
 
         def records(model: nn.Module) -> Records:
             objective.follow(model)
-            return {TEACHER: dump_arrays(objective.teacher)}
+            return {TEACHER: learning.dump_arrays(objective.teacher)}
 
-        batches = paired_batches(data.examples.inputs, points, len(data.labeled), plan, views=2)
+        batches = learning.paired_batches(
+            data.examples.inputs, points, len(data.labeled), plan, views=2
+        )
         return Task(batches, objective, records=records)

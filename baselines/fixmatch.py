@@ -6,17 +6,13 @@ that paper, the weak view is by default the unchanged image.
 
 from __future__ import annotations
 
-from torch.nn import functional
-
+from fedul_flwr import learning
 from fedul_flwr.config.method_settings import ConsistencySettings, FixMatchSettings
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import smallest_top, streamed_task
 from fedul_flwr.federated.reports import CONFIDENT
-from fedul_flwr.learning.consistency import fixmatch_loss
-from fedul_flwr.learning.local import Round, Task
-from fedul_flwr.learning.matching import MatchingObjective
-from fedul_flwr.learning.views import strong_view, weak_view
+from fedul_flwr.learning.task import Round, Task
 
 
 class FixMatchClient(Client[PartlyLabeledData]):
@@ -28,13 +24,13 @@ class FixMatchClient(Client[PartlyLabeledData]):
         """Cross-entropy of both kinds of labels."""
         weights = self.settings[ConsistencySettings]
         threshold = self.settings[FixMatchSettings].threshold
-        objective = MatchingObjective(
-            supervised=functional.cross_entropy,
+        objective = learning.MatchingObjective(
+            supervised=learning.scaled_cross_entropy(1.0),
             supervised_weight=weights.supervised_weight,
-            consistency=fixmatch_loss,
+            consistency=learning.fixmatch_loss,
             unsupervised_weight=weights.unsupervised_weight,
             threshold=smallest_top(self.data, self.model, threshold, round),
-            strong_view=strong_view(self.settings),
-            weak_view=weak_view(self.settings),
+            strong_view=learning.strong_view(self.settings),
+            weak_view=learning.weak_view(self.settings),
         )
         return streamed_task(self.data, round, objective)

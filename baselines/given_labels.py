@@ -20,7 +20,7 @@ from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import AssignedLabelClients
 from fedul_flwr.federated.disclosure import DESCRIBE_ONLY, PARTLY_LABELED, only_when
 from fedul_flwr.federated.strategy import Strategy, refuse_turns
-from fedul_flwr.learning.local import Round, Task
+from fedul_flwr.learning.task import Round, Task
 
 
 class GivenLabels(Strategy):

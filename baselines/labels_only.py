@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from fedul_flwr import learning
 from fedul_flwr.config.method_settings import LabelsOnlySettings, StageSettings
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabeledClientStages
 from fedul_flwr.federated.client_training import staged_points
 from fedul_flwr.federated.strategy import Strategy
-from fedul_flwr.learning.local import Round, Task
-from fedul_flwr.learning.pseudo_label_task import PseudoLabels, pseudo_label_task
+from fedul_flwr.learning.task import Round, Task
 
 
 class LabelsOnly(Strategy):
@@ -23,8 +23,8 @@ class LabelsOnlyClient(Client[PartlyLabeledData]):
 
     def task(self, round: Round) -> Task:
         """Training on given labels."""
-        none = PseudoLabels.none(len(self.data.unlabeled))
+        none = learning.PseudoLabels.none(len(self.data.unlabeled))
         points = staged_points(self.data, self.state, round, lambda: none)
-        return pseudo_label_task(
+        return learning.weighted_task(
             points, self.settings[StageSettings], round.plan, self.settings[LabelsOnlySettings]
         )

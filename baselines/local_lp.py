@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedul_flwr import learning
 from fedul_flwr.config.method_settings import PropagationSettings
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.federated.client import Client
@@ -12,9 +13,7 @@ from fedul_flwr.federated.client_policy import LabeledClientStages
 from fedul_flwr.federated.client_training import labeling_views, staged_task
 from fedul_flwr.federated.reports import CONFIDENT
 from fedul_flwr.federated.strategy import Strategy
-from fedul_flwr.learning.local import Round, Task, extract_features
-from fedul_flwr.learning.plan import local_plan
-from fedul_flwr.learning.pseudo_label_task import PseudoLabels
+from fedul_flwr.learning.task import Round, Task
 from fedul_flwr.propagation.client import GraphPoints
 
 
@@ -34,18 +33,18 @@ class LocalLPClient(Client[PartlyLabeledData]):
         views = labeling_views(self.settings, self.node.partition_id, round.number)
         return staged_task(self.data, self.state, round, lambda: self.pseudo_labels(views))
 
-    def pseudo_labels(self, views: np.random.Generator | None = None) -> PseudoLabels:
+    def pseudo_labels(self, views: np.random.Generator | None = None) -> learning.PseudoLabels:
         """Labels of its unlabeled points, propagated from its own labeled ones.
 
         The features are those of ``views`` by ``augment``, or of the points as they are.
         """
         data, settings = self.data, self.settings
         graph = GraphPoints.of_training(data.examples, data.num_classes)
-        features = extract_features(
-            self.model, data.examples.inputs, graph.rows, local_plan(settings), views
+        features = learning.extract_features(
+            self.model, data.examples.inputs, graph.rows, learning.local_plan(settings), views
         )
         options = settings[PropagationSettings]
         propagated = labels_from_scores(graph.own_scores(features, options))
         # The largest is that of all points in the graph, labeled ones included.
         divisor = float(propagated.confidence.max()) if options.is_scaled else 1.0
-        return PseudoLabels(*graph.of_unlabeled(propagated), divisor)
+        return learning.PseudoLabels(*graph.of_unlabeled(propagated), divisor)

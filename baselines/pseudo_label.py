@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
-from torch import nn
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from fedul_flwr import learning
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import labeling_views, staged_task
 from fedul_flwr.federated.reports import CONFIDENT
-from fedul_flwr.learning.local import Round, Task, predict_logits
-from fedul_flwr.learning.plan import local_plan
-from fedul_flwr.learning.pseudo_label_task import PseudoLabels
-from fedul_flwr.learning.pseudo_labels import network_labels
+from fedul_flwr.learning.task import Round, Task
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 class PseudoLabelClient(Client[PartlyLabeledData]):
@@ -30,11 +32,11 @@ class PseudoLabelClient(Client[PartlyLabeledData]):
 
 def label_by_network(
     model: nn.Module, data: PartlyLabeledData, views: np.random.Generator | None
-) -> PseudoLabels:
+) -> learning.PseudoLabels:
     """Predictions of ``model`` for a client's unlabeled training points, in ``views`` if any."""
     points = data.examples.points[data.unlabeled]
     if len(points) == 0:  # all have labels, or there are none
-        return PseudoLabels.none(0)
-    plan = local_plan(data.settings)
-    logits = predict_logits(model, data.examples.inputs, points, plan, views)
-    return PseudoLabels(*network_labels(logits))
+        return learning.PseudoLabels.none(0)
+    plan = learning.local_plan(data.settings)
+    logits = learning.predict_logits(model, data.examples.inputs, points, plan, views)
+    return learning.PseudoLabels(*learning.network_labels(logits))

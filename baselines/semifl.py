@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import torch
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from torch import Tensor
-from torch.nn import functional
 
+from fedul_flwr import learning
 from fedul_flwr.config.method_settings import LabelSourceSettings, SemiFLSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.shared import MORE_THAN_MODELS
@@ -53,25 +51,10 @@ from fedul_flwr.federated.replies import check_update
 from fedul_flwr.federated.reports import CONFIDENT, Numbers
 from fedul_flwr.federated.strategy import ROBUST, Strategy
 from fedul_flwr.federated.updates import average_buffers
-from fedul_flwr.learning.batch_statistics import (
-    batch_statistics,
-    num_statistic_batches,
-    statistic_names,
-)
-from fedul_flwr.learning.batches import Batch, fix_mix_batches
-from fedul_flwr.learning.fix_mix import FixMixLoss, aligned, class_factors, select
-from fedul_flwr.learning.local import (
-    Network,
-    Records,
-    Report,
-    Round,
-    Task,
-    frozen_statistics,
-    load_arrays,
-    predict_logits,
-)
-from fedul_flwr.learning.plan import LocalPlan, local_plan
-from fedul_flwr.learning.views import augmented_view, strong_view
+from fedul_flwr.learning.task import Batch, Records, Report, Round, Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 STATISTICS = "batch-statistics"
 """Phase in which clients compute statistics of batch norm."""
@@ -87,14 +70,16 @@ LARGEST_GRADIENT = 1.0
 """Norm to which the gradient of a step is cut (authors' code)."""
 
 
-def of_method(plan: LocalPlan) -> LocalPlan:
+def of_method(plan: learning.LocalPlan) -> learning.LocalPlan:
     """The plan of a round at clients and server: Nesterov's momentum, and gradients cut."""
     return replace(plan, nesterov=True, max_gradient_norm=LARGEST_GRADIENT)
 
 
-def labeled_loss(network: Network, batch: Batch) -> Tensor:
+def labeled_loss(network: learning.Network, batch: Batch) -> Tensor:
     """Cross-entropy; running statistics of batch norm do not change."""
-    with frozen_statistics(network.model):
+    from torch.nn import functional
+
+    with network.frozen_statistics():
         return functional.cross_entropy(network(batch.inputs), batch.targets)
 
 
@@ -195,13 +180,13 @@ class SemiFL(Strategy):
             cast(list[float], r.content.metric_records[METRICS][MEAN_POSTERIOR]) for r in replies
         ]
         mean, num_points = np.average(means, axis=0, weights=counts), float(sum(counts))
-        self.state[FACTORS] = class_factors(self.trainer.label_counts(), mean, num_points)
+        self.state[FACTORS] = learning.class_factors(self.trainer.label_counts(), mean, num_points)
 
     def after_train(self, model: ArrayRecord) -> ArrayRecord:
         """Train at the server if it is its turn, and renew the statistics of batch norm."""
         model = super().after_train(model)
         assert self.trainer is not None
-        names = statistic_names(self.trainer.model)
+        names = learning.statistic_names(self.trainer.model)
         if not names or self.record.round <= self.settings.frozen_rounds:
             return model
         form = {ARRAYS: array_record({name: model[name] for name in names})}
@@ -215,13 +200,13 @@ class SemiFL(Strategy):
         grid, sampled = self._round
         request = Content(to_arrays(model), {"round": self.record.round})
         answers = self.registry.query(grid, STATISTICS, dict.fromkeys(sampled, request), check)
-        statistics, count = self.trainer.batch_statistics(model)
+        statistics, count = self.trainer.norm_statistics(model)
         records, counts = [to_record(statistics)], [count]
         for client, answer in answers.items():
             if answer.arrays:
                 points = self._num_arrived(self.registry.answers[client.partition_id])
                 records.append(to_record(answer.arrays))
-                counts.append(num_statistic_batches(points))
+                counts.append(learning.num_statistic_batches(points))
         weights, robust = np.array(counts, float), self.settings.base in ROBUST
         averaged = average_buffers(records, weights, names, model, robust=robust)
         return array_record({name: averaged.get(name, array) for name, array in model.items()})
@@ -257,14 +242,14 @@ class SemiFLClient(Client[PartlyLabeledData]):
         data, options = self.data, self.settings[SemiFLSettings]
         points = data.examples.points[data.arrived(data.unlabeled, round.number)]
         posteriors = self._posteriors(points, round)
-        selection = select(self._aligned(posteriors, round), options.threshold)
+        selection = learning.select(self._aligned(posteriors, round), options.threshold)
         # With K added where a point is sure, as the loss expects it.
         targets = (selection.labels + data.num_classes * selection.sure).numpy()
         chosen = selection.chosen.nonzero()[:, 0].numpy()
-        loss = FixMixLoss(
+        loss = learning.FixMixLoss(
             data.num_classes,
-            strong_view(self.settings, from_weak=True),
-            augmented_view(self.settings),
+            learning.strong_view(self.settings, from_weak=True),
+            learning.augmented_view(self.settings),
             options.mix_weight,
             options.sharpness,
         )
@@ -273,34 +258,42 @@ class SemiFLClient(Client[PartlyLabeledData]):
             reports[MEAN_TOP] = selection.mean_top
         if options.alignment:
             reports[MEAN_POSTERIOR] = posteriors.mean(dim=0)
-        batches = fix_mix_batches(data.examples.inputs, points, targets, chosen, round.plan)
+        batches = learning.fix_mix_batches(
+            data.examples.inputs, points, targets, chosen, round.plan
+        )
         return Task(batches, loss, reports, stores_momentum=True)
 
     def _posteriors(self, points: Ints, round: Round) -> Tensor:
         """``(n, K)``, the received model's posteriors of a weak view of each point."""
+        import torch
+
         if not len(points):  # a stream that has run dry
             return torch.empty(0, self.data.num_classes)
         views = stream(self.settings.seed, "labeling-views", round.number, self.node.partition_id)
         inputs = self.data.examples.inputs
-        return predict_logits(self.model, inputs, points, round.plan, views).double().softmax(dim=1)
+        return (
+            learning.predict_logits(self.model, inputs, points, round.plan, views)
+            .double()
+            .softmax(dim=1)
+        )
 
     def _aligned(self, posteriors: Tensor, round: Round) -> Tensor:
         """``posteriors`` times the classes' factors, if the server has sent any."""
         if FACTORS not in round.config:
             return posteriors
-        return aligned(posteriors, round.config[FACTORS].to(posteriors))
+        return learning.aligned(posteriors, round.config[FACTORS].to(posteriors))
 
     def on_phase(self, name: str, content: Content) -> Content:
         """Compute statistics of batch norm over the points of a round."""
         if name != STATISTICS:
             return super().on_phase(name, content)
-        data, plan = self.data, local_plan(self.settings)
+        data, plan = self.data, learning.local_plan(self.settings)
         round = Round(number(content, "round"), {}, plan)
         points = data.examples.points[data.arrived(data.unlabeled, round.number)]
         if not len(points):
             return Content()
-        load_arrays(self.model, content.arrays)
-        statistics, _ = batch_statistics(self.model, data.examples.inputs, points, plan)
+        learning.load_arrays(self.model, content.arrays)
+        statistics, _ = learning.norm_statistics(self.model, data.examples.inputs, points, plan)
         return Content(statistics)
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
-from torch.nn import functional
 
+from fedul_flwr import learning
 from fedul_flwr.config.method_settings import SupervisedSettings
 from fedul_flwr.data.own_points import OwnPoints, labeled_own_points, set_aside
 from fedul_flwr.data.seeds import stream
@@ -19,8 +19,7 @@ from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.disclosure import TRAINING, Sent
 from fedul_flwr.federated.messages import SETUP
-from fedul_flwr.learning.batches import num_batches, point_batches, repeated_batches
-from fedul_flwr.learning.local import Round, Task, on_logits
+from fedul_flwr.learning.task import Round, Task, on_logits
 
 DISCLOSURES = (*TRAINING, Sent(SETUP, ("num-points",), "how many points"))
 """Sent by a client."""
@@ -115,9 +114,11 @@ class SupervisedClient(Client[LabeledData]):
         """One pass over the labeled points, or as many steps as FedUL makes over the sets."""
         points, plan = self.data.examples, round.plan
         if self.settings[SupervisedSettings].steps == "labeled":
-            batches = point_batches(points.inputs, points.points, points.labels, plan)
+            batches = learning.point_batches(points.inputs, points.points, points.labels, plan)
         else:
             in_sets = open_unlabeled_sets(self.setup, self.node.partition_id).points
-            count = num_batches(len(in_sets), plan.batch_size)
-            batches = repeated_batches(points.inputs, points.points, points.labels, plan, count)
-        return Task(batches, on_logits(functional.cross_entropy))
+            count = learning.num_batches(len(in_sets), plan.batch_size)
+            batches = learning.repeated_batches(
+                points.inputs, points.points, points.labels, plan, count
+            )
+        return Task(batches, on_logits(learning.scaled_cross_entropy(1.0)))

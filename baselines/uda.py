@@ -5,16 +5,13 @@ It is FedAvg-UDA or FedProx-UDA of FedMatch's paper, depending on the base strat
 
 from __future__ import annotations
 
+from fedul_flwr import learning
 from fedul_flwr.config.method_settings import ConsistencySettings
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import streamed_task
 from fedul_flwr.federated.reports import CONFIDENT
-from fedul_flwr.learning.consistency import uda_loss
-from fedul_flwr.learning.local import Round, Task
-from fedul_flwr.learning.matching import MatchingObjective, annealed_cross_entropy
-from fedul_flwr.learning.plan import signal_threshold
-from fedul_flwr.learning.views import strong_view, weak_view
+from fedul_flwr.learning.task import Round, Task
 
 
 class UDAClient(Client[PartlyLabeledData]):
@@ -25,14 +22,16 @@ class UDAClient(Client[PartlyLabeledData]):
     def task(self, round: Round) -> Task:
         """Annealed cross-entropy plus the divergence of the strong view's prediction."""
         weights = self.settings[ConsistencySettings]
-        learned = signal_threshold(round.number, self.settings.num_rounds, self.data.num_classes)
-        objective = MatchingObjective(
-            supervised=annealed_cross_entropy(learned),
+        learned = learning.signal_threshold(
+            round.number, self.settings.num_rounds, self.data.num_classes
+        )
+        objective = learning.MatchingObjective(
+            supervised=learning.annealed_cross_entropy(learned),
             supervised_weight=weights.supervised_weight,
-            consistency=uda_loss,
+            consistency=learning.uda_loss,
             unsupervised_weight=weights.unsupervised_weight,
             threshold=0.0,
-            strong_view=strong_view(self.settings),
-            weak_view=weak_view(self.settings),
+            strong_view=learning.strong_view(self.settings),
+            weak_view=learning.weak_view(self.settings),
         )
         return streamed_task(self.data, round, objective)

@@ -13,9 +13,10 @@ from fedul_flwr.config.method_settings import FedMatchSettings
 from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.learning.batches import matching_batches
 from fedul_flwr.learning.device import move_model, retain_freed_memory
-from fedul_flwr.learning.disjoint import Decomposed, Penalties, decompose, train_disjoint
+from fedul_flwr.learning.disjoint import Decomposed, Penalties, train_disjoint
 from fedul_flwr.learning.helpers import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.learning.parts import decompose
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 from fedul_flwr.models import build_model

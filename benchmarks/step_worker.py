@@ -28,8 +28,9 @@ from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Source
 from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.device import retain_freed_memory
-from fedul_flwr.learning.local import on_logits, predict_logits, train_local
+from fedul_flwr.learning.local import predict_logits, train_local
 from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.task import on_logits
 from fedul_flwr.models import build_model
 from fedul_flwr.surrogate import SurrogateLoss
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from flwr.common import Scalar as FlowerScalar
-from torch import nn
 
+from fedul_flwr import learning
 from fedul_flwr.config.method_settings import FedMatchSettings, ScenarioSettings, ViewSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
@@ -31,25 +31,21 @@ from fedul_flwr.federated.disclosure import (
 from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, NORMALIZER, STALE
 from fedul_flwr.federated.reports import CONFIDENT, HOW_TRAINING_WENT, Numbers
 from fedul_flwr.federated.sparse import decode, encode
-from fedul_flwr.learning.device import move_model, release_freed_memory, retain_freed_memory
-from fedul_flwr.learning.disjoint import (
+from fedul_flwr.learning.parts import (
     PSI,
     SIGMA,
     THETA,
-    Decomposed,
     Parts,
-    Penalties,
     compose,
     decompose,
     flatten,
-    train_disjoint,
     unflatten,
     unlabeled_part,
 )
-from fedul_flwr.learning.helpers import InterClientConsistency
-from fedul_flwr.learning.local import Records, Round, dump_arrays, load_arrays
-from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
-from fedul_flwr.learning.views import strong_view, weak_view
+from fedul_flwr.learning.task import Records, Round
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def _parts_of(settings: RunConfig) -> tuple[str, ...]:
@@ -134,7 +130,7 @@ class FedMatchClient(Client[PartlyLabeledData]):
         if not self.settings.sums_updates:
             return []
         factor = 1.0 if self.options.decomposition else None
-        model = dump_arrays(self.model)
+        model = learning.dump_arrays(self.model)
         return [*flatten(decompose(model, frozenset(super().buffer_names()), factor, whole=True))]
 
     def buffer_names(self) -> list[str]:
@@ -146,11 +142,11 @@ class FedMatchClient(Client[PartlyLabeledData]):
         self, arrays: Arrays, config: Mapping[str, Any], received: Records | None = None
     ) -> Update:
         """One round of local training from the parts in ``received``."""
-        retain_freed_memory()
+        learning.retain_freed_memory()
         if self.settings.sums_updates:
             parts = unflatten(arrays)
             trained, count, metrics = self._train_parts(parts, self.round(config, {}))
-            release_freed_memory()
+            learning.release_freed_memory()
             return Update(flatten(parts | trained), count, metrics)
         start: Parts = {}
         if since := int(config[BASE_ROUND]):
@@ -172,7 +168,7 @@ class FedMatchClient(Client[PartlyLabeledData]):
         now = parts | {part: update.stored for part, update in updates.items()}
         exchanged = {BASE_ROUND: np.array(round.number)}
         self.state.save(EXCHANGED, round.number, flatten(now) | exchanged)
-        release_freed_memory()
+        learning.release_freed_memory()
         return Update({}, count, metrics, {part: sent.record for part, sent in updates.items()})
 
     def _train_parts(
@@ -183,24 +179,24 @@ class FedMatchClient(Client[PartlyLabeledData]):
         batches = self.data.labeled_and_unlabeled(round)
         if batches.num_points == 0:
             return parts, 0, _metrics()
-        model = move_model(self.model, plan.device, plan.precision)
-        decomposed, views = Decomposed(model, parts), self.settings[ViewSettings]
-        consistency = InterClientConsistency(
+        model = learning.move_model(self.model, plan.device, plan.precision)
+        decomposed, views = learning.Decomposed(model, parts), self.settings[ViewSettings]
+        consistency = learning.InterClientConsistency(
             self._helpers(parts, round),
             options.consistency_weight,
             smallest_top(self.data, model, options.threshold, round),
-            strong_view(self.settings),
+            learning.strong_view(self.settings),
             "lowest" if views.recipe == "release" else "own",
-            weak_view(self.settings),
+            learning.weak_view(self.settings),
         )
-        result = train_disjoint(
+        result = learning.train_disjoint(
             decomposed,
             batches,
-            scaled_cross_entropy(views.supervised_weight),
+            learning.scaled_cross_entropy(views.supervised_weight),
             consistency,
             plan,
             stream(self.settings.seed, "local", round.number, self.node.partition_id),
-            Penalties(options.l2_weight, options.l1_weight),
+            learning.Penalties(options.l2_weight, options.l1_weight),
         )
         metrics = _metrics(
             result.supervised,
@@ -228,5 +224,7 @@ class FedMatchClient(Client[PartlyLabeledData]):
                 models = unflatten(self.state.load(HELPERS, round.number))
         copies = [copy.deepcopy(self.model) for _ in models]
         for model, weights in zip(copies, models.values(), strict=True):
-            load_arrays(model, dump_arrays(model) | compose(parts | {name: weights}))
+            learning.load_arrays(
+                model, learning.dump_arrays(model) | compose(parts | {name: weights})
+            )
         return copies

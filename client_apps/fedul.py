@@ -11,6 +11,7 @@ import numpy as np
 from flwr.common import NDArrays
 from flwr.common import Scalar as FlowerScalar
 
+from fedul_flwr import learning
 from fedul_flwr.config.method_settings import FedULSettings
 from fedul_flwr.data.class_priors import class_masses
 from fedul_flwr.data.seeds import stream
@@ -37,7 +38,7 @@ from fedul_flwr.federated.messages import (
 )
 
 if TYPE_CHECKING:
-    from fedul_flwr.learning.local import Round, Task
+    from fedul_flwr.learning.task import Round, Task
     from fedul_flwr.surrogate import SurrogateLoss
 
 
@@ -103,13 +104,12 @@ class FedULClient(Client[UnlabeledSetData]):
 
     def task(self, round: Round) -> Task:
         """Points with the index of their set as target (eq. 6), and the loss of eq. 9."""
-        from fedul_flwr.learning.batches import point_batches
-        from fedul_flwr.learning.local import Task, on_logits
+        from fedul_flwr.learning.task import Task, on_logits
 
         self._look_at_priors(round)
         sets, in_use = self.data.sets, ~self.held_out
         points = sets.points[in_use]
-        batches = point_batches(sets.inputs, points, sets.sets[in_use], round.plan)
+        batches = learning.point_batches(sets.inputs, points, sets.sets[in_use], round.plan)
         return Task(batches, on_logits(self.loss(round.config)))
 
     def loss(self, config: Mapping[str, Any]) -> SurrogateLoss:
@@ -160,10 +160,9 @@ class FedULClient(Client[UnlabeledSetData]):
         learns = options.learn_priors and number > LEARN_AFTER
         if number == 1 or not (learns or checks):
             return
-        from fedul_flwr.learning.local import predict_logits
 
         sets, in_use, stated = self.data.sets, ~self.held_out, self._stated_priors()
-        logits = predict_logits(self.model, sets.inputs, sets.points[in_use], round.plan)
+        logits = learning.predict_logits(self.model, sets.inputs, sets.points[in_use], round.plan)
         posterior = logits.double().softmax(dim=1).numpy()
         likelihoods = set_likelihoods(posterior, self._prior(round.config))
         if learns:
@@ -202,14 +201,11 @@ class FedULClient(Client[UnlabeledSetData]):
         """Surrogate loss of the global model on held-out unlabeled points."""
         import torch
 
-        from fedul_flwr.learning.local import load_arrays, predict_logits
-        from fedul_flwr.learning.plan import local_plan
-
-        load_arrays(self.model, dict(zip(self.array_names(), parameters, strict=True)))
+        learning.load_arrays(self.model, dict(zip(self.array_names(), parameters, strict=True)))
         sets, mask = self.data.sets, self.held_out
         if not mask.any():  # sets are too small: zero examples means zero weight in the mean
             return 0.0, 0, {}
-        plan = local_plan(self.settings)
-        logits = predict_logits(self.model, sets.inputs, sets.points[mask], plan)
+        plan = learning.local_plan(self.settings)
+        logits = learning.predict_logits(self.model, sets.inputs, sets.points[mask], plan)
         loss = self.loss(config)(logits, torch.from_numpy(sets.sets[mask]))
         return float(loss), int(mask.sum()), {}

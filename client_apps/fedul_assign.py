@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedul_flwr import learning
 from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
 from fedul_flwr.config.method_settings import FedULSettings
 from fedul_flwr.data.types import Floats, Ints
-from fedul_flwr.learning.assignment import assign_sets
-from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.local import Round, Task, predict_logits
+from fedul_flwr.learning.task import Round, Task
 
 
 class FedULAssignClient(FedULConsistencyClient):
@@ -29,12 +28,14 @@ class FedULAssignClient(FedULConsistencyClient):
         sets, used = self.data.sets, ~self.held_out
         points, members = sets.points[used], sets.sets[used]
         targets = np.stack([members, self.assigned(points, members, round)], axis=1)
-        return replace(task, batches=point_batches(sets.inputs, points, targets, round.plan))
+        return replace(
+            task, batches=learning.point_batches(sets.inputs, points, targets, round.plan)
+        )
 
     def assigned(self, points: Ints, members: Ints, round: Round) -> Ints:
         """Classes ``(n,)`` of ``points`` from sets ``members``, by the received model."""
-        logits = predict_logits(self.model, self.data.sets.inputs, points, round.plan)
+        logits = learning.predict_logits(self.model, self.data.sets.inputs, points, round.plan)
         log_p: Floats = logits.double().log_softmax(dim=1).numpy()
         learns = self.settings[FedULSettings].learn_priors
         shares = self._learned(round.number) if learns else self.data.sets.priors
-        return assign_sets(log_p, members, shares)
+        return learning.assign_sets(log_p, members, shares)

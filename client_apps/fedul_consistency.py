@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from fedul_flwr import learning
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.method_settings import FedULConsistencySettings
 from fedul_flwr.federated.reports import CONFIDENT, Numbers
-from fedul_flwr.learning.consistency import ConsistencyObjective
-from fedul_flwr.learning.local import Round, Task, predict_logits
-from fedul_flwr.learning.matching import threshold_for
-from fedul_flwr.learning.plan import ramp_up
-from fedul_flwr.learning.views import fixed_strong_view
+from fedul_flwr.learning.task import Round, Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 STRONG_VIEWS = {
     "consistency-loss": Numbers(
@@ -35,7 +33,7 @@ class FedULConsistencyClient(FedULClient):
     def weight(self, round: Round) -> float:
         """Weight of the consistency loss in a round."""
         options = self.settings[FedULConsistencySettings]
-        return options.weight * ramp_up(round.number, options.ramp_up_rounds)
+        return options.weight * learning.ramp_up(round.number, options.ramp_up_rounds)
 
     def task(self, round: Round) -> Task:
         """FedUL's task, with the weighted consistency loss of the strong view added."""
@@ -43,12 +41,12 @@ class FedULConsistencyClient(FedULClient):
         if weight == 0:
             return task
         surrogate = self.loss(round.config)
-        objective = ConsistencyObjective(
+        objective = learning.ConsistencyObjective(
             surrogate=surrogate,
             weight=weight,
             threshold=self._threshold(surrogate.transition.log_weights, round),
             log_weights=surrogate.transition.log_weights,
-            strong_view=fixed_strong_view(self.settings),
+            strong_view=learning.fixed_strong_view(self.settings),
         )
         return replace(task, loss=objective, reports=objective.reports)
 
@@ -57,7 +55,9 @@ class FedULConsistencyClient(FedULClient):
         threshold = self.settings[FedULConsistencySettings].threshold
         if threshold != ADAPTIVE:
             return threshold
+        import torch
+
         sets = self.data.sets
-        logits = predict_logits(self.model, sets.inputs, sets.points, round.plan)
+        logits = learning.predict_logits(self.model, sets.inputs, sets.points, round.plan)
         weights = log_weights.to(logits)[torch.from_numpy(sets.sets)]
-        return threshold_for(threshold, (logits + weights).softmax(dim=1).amax(dim=1))
+        return learning.threshold_for(threshold, (logits + weights).softmax(dim=1).amax(dim=1))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr import learning
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays, Content
@@ -32,8 +33,7 @@ from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.rowsums import WrongSumError
 
 if TYPE_CHECKING:
-    from fedul_flwr.learning.local import Round, Task
-    from fedul_flwr.learning.pseudo_label_task import PseudoLabels
+    from fedul_flwr.learning.task import Round, Task
 
 
 def propagation_disclosures(often: str) -> tuple[Sent, ...]:
@@ -129,38 +129,39 @@ class XCLPClient(Client[PartlyLabeledData]):
 
         return staged_task(self.data, self.state, round, partial(self._pseudo_labels, round))
 
-    def _pseudo_labels(self, round: Round) -> PseudoLabels:
+    def _pseudo_labels(self, round: Round) -> learning.PseudoLabels:
         """Labels of the unlabeled points from the propagation before this round's training.
 
         No labels if the message has no rows, because too few clients were left to propagate, or
         if somebody's part of the sum was wrong: then it says so.
         """
-        from fedul_flwr.learning.pseudo_label_task import PseudoLabels
 
         if phases.ROWS not in round.received:
             end_propagation(self.state)
-            return PseudoLabels.none(len(self.data.unlabeled))
+            return learning.PseudoLabels.none(len(self.data.unlabeled))
         self.diagnostics[phases.UNOPENED] = 0
         try:
             propagated = self.graph.of_unlabeled(self.propagation.open(round.received[phases.ROWS]))
         except WrongSumError:
             self.diagnostics[phases.UNOPENED] = 1
-            return PseudoLabels.none(len(self.data.unlabeled))
+            return learning.PseudoLabels.none(len(self.data.unlabeled))
         finally:
             end_propagation(self.state)
         is_scaled = self.settings[XCLPSettings].is_scaled
-        return PseudoLabels.of(propagated) if is_scaled else PseudoLabels(*propagated)
+        return (
+            learning.PseudoLabels.of(propagated)
+            if is_scaled
+            else learning.PseudoLabels(*propagated)
+        )
 
     def _features(self, weights: Arrays, number: int) -> NDArray[np.float32]:
         from fedul_flwr.federated.client_training import labeling_views
-        from fedul_flwr.learning.local import extract_features, load_arrays
-        from fedul_flwr.learning.plan import local_plan
 
         self.check_model(weights, number)
-        load_arrays(self.model, weights)
-        inputs, plan = self.data.examples.inputs, local_plan(self.settings)
+        learning.load_arrays(self.model, weights)
+        inputs, plan = self.data.examples.inputs, learning.local_plan(self.settings)
         views = labeling_views(self.settings, self.node.partition_id, number)
-        return extract_features(self.model, inputs, self.graph.rows, plan, views)
+        return learning.extract_features(self.model, inputs, self.graph.rows, plan, views)
 
 
 def propagation_client(

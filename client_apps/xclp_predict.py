@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr import learning
 from fedul_flwr.client_apps.xclp import propagation_client, propagation_disclosures
 from fedul_flwr.config.method_settings import XCLPPredictSettings, XCLPSettings
 from fedul_flwr.data.class_scores import labels_from_scores
@@ -96,19 +97,16 @@ class XCLPPredictClient(Client[PartlyLabeledData]):
     def _features(self, weights: Arrays, number: int) -> NDArray[np.float32]:
         """Features from pixels or from the model, and labels from the client's own points alone."""
         del number
-        from fedul_flwr.learning.local import features_and_logits, load_arrays, pixel_features
-        from fedul_flwr.learning.plan import local_plan
-        from fedul_flwr.learning.pseudo_labels import network_labels
 
         options, graph = self.settings[XCLPPredictSettings], self.graph
         inputs = self.data.examples.inputs
         if options.features == "pixels":
-            features = pixel_features(inputs, graph.rows)
+            features = learning.pixel_features(inputs, graph.rows)
         else:
-            load_arrays(self.model, weights)
-            plan = local_plan(self.settings)
-            features, logits = features_and_logits(self.model, inputs, graph.rows, plan)
-            self._write(NETWORK, network_labels(logits))
+            learning.load_arrays(self.model, weights)
+            plan = learning.local_plan(self.settings)
+            features, logits = learning.features_and_logits(self.model, inputs, graph.rows, plan)
+            self._write(NETWORK, learning.network_labels(logits))
         scores = graph.own_scores(features, self.settings[XCLPSettings])
         self._write(LOCAL_LP, labels_from_scores(scores))
         return features

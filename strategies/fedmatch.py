@@ -15,6 +15,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.common import log
 from numpy.typing import NDArray
 
+from fedul_flwr import learning
 from fedul_flwr.config.auto_settings import unresolved
 from fedul_flwr.config.method_settings import FedMatchSettings, SupervisedPartSettings
 from fedul_flwr.config.run_config import RunConfig
@@ -24,22 +25,16 @@ from fedul_flwr.data.types import Arrays, below, l2_norm
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.federated.strategy import ROBUST, Strategy
-from fedul_flwr.federated.updates import ClientModelCache, PartsCodec, WholeParts, is_stale
-from fedul_flwr.learning.device import move_model
-from fedul_flwr.learning.disjoint import (
+from fedul_flwr.learning.parts import (
     SIGMA,
-    Decomposed,
     Parts,
     compose,
     decompose,
     flatten,
-    no_consistency,
-    train_disjoint,
     unflatten,
     unlabeled_part,
 )
-from fedul_flwr.learning.helpers import HelperChoice
-from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
+from fedul_flwr.strategies.fedmatch_parts import ClientModelCache, PartsCodec, WholeParts, is_stale
 
 PSI_FACTOR = 0.2
 """Initial psi as a multiple of the initial sigma (authors' code)."""
@@ -122,11 +117,11 @@ class FedMatchStrategy(Strategy):
         return self.settings[FedMatchSettings]
 
     @cached_property
-    def helpers(self) -> HelperChoice:
+    def helpers(self) -> learning.HelperChoice:
         """Choice of each client's helpers."""
         setup: Mapping[str, Any] = self.setup.values
         shape = tuple(setup["model-shape"])
-        return HelperChoice(self.settings, shape, self.num_classes)
+        return learning.HelperChoice(self.settings, shape, self.num_classes)
 
     def _returned(self, parts: Parts) -> list[str]:
         """Parts that clients return: not sigma if only the server trains it, but in a secure sum,
@@ -169,14 +164,14 @@ class FedMatchStrategy(Strategy):
         assert self.trainer is not None  # as `learns_at_server` says
         weight = self.settings[SupervisedPartSettings].supervised_weight
         plan = self.trainer.plan(round_number, self.rate_factor)
-        decomposed = Decomposed(
-            move_model(self.trainer.model, plan.device, plan.precision), self.codec.parts
+        decomposed = learning.Decomposed(
+            learning.move_model(self.trainer.model, plan.device, plan.precision), self.codec.parts
         )
-        result = train_disjoint(
+        result = learning.train_disjoint(
             decomposed,
             self.trainer.batches(plan),
-            scaled_cross_entropy(weight),
-            no_consistency,
+            learning.scaled_cross_entropy(weight),
+            learning.no_consistency,
             plan,
             self.trainer.rng(round_number),
         )

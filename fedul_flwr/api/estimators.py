@@ -247,7 +247,8 @@ class FedULClassifier(_Classifier):
         import torch
 
         from fedul_flwr.learning.batches import point_batches
-        from fedul_flwr.learning.local import dump_arrays, load_arrays, on_logits, train_local
+        from fedul_flwr.learning.local import dump_arrays, load_arrays, train_local
+        from fedul_flwr.learning.task import on_logits
         from fedul_flwr.models import build_model
         from fedul_flwr.surrogate import SurrogateLoss
 

@@ -40,7 +40,7 @@ from fedul_flwr.secure.column_sums import exact_sums
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from fedul_flwr.learning.local import Records, Round, Task
+    from fedul_flwr.learning.task import Records, Round, Task
 
 
 D = TypeVar("D", bound=ClientData)
@@ -378,8 +378,8 @@ class Client(NumPyClient, Generic[D]):
 
     def round(self, config: Mapping[str, Any], received: Records | None = None) -> Round:
         """The round that a training message asks for."""
-        from fedul_flwr.learning.local import Round
         from fedul_flwr.learning.plan import local_plan, training_stage
+        from fedul_flwr.learning.task import Round
 
         number = int(config["server-round"])
         stage = training_stage(self.settings, number)

@@ -51,8 +51,7 @@ from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.messages import to_arrays, to_record
 
 if TYPE_CHECKING:
-    from fedul_flwr.learning.batches import Batches
-    from fedul_flwr.learning.local import Round
+    from fedul_flwr.learning.task import Batches, Round
 
 
 def part_of_step(positions: Ints, settings: RunConfig, round_number: int) -> Ints:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import nn
 
+from fedul_flwr import learning
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.method_settings import (
     PseudoLabelSettings,
@@ -21,28 +21,11 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import CONFIDENT_SHARE
 from fedul_flwr.federated.client_data import ClientState, PartlyLabeledData
 from fedul_flwr.federated.messages import VALIDATED_ROUND, VALIDATION_LOSS
-from fedul_flwr.learning.local import (
-    Records,
-    Round,
-    Task,
-    local_normalizer,
-    train_local,
-)
-from fedul_flwr.learning.matching import (
-    MatchingObjective,
-    threshold_for,
-    top_probabilities,
-)
-from fedul_flwr.learning.plan import plateau
-from fedul_flwr.learning.pseudo_label_task import (
-    PseudoLabels,
-    WeightedPoints,
-    pseudo_label_task,
-    weighted_points,
-)
-from fedul_flwr.learning.sage import SageObjective
-from fedul_flwr.learning.scaffold import train_with_variates
+from fedul_flwr.learning.task import Records, Round, Task
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND, confirmed, proposal
+
+if TYPE_CHECKING:
+    from torch import nn
 
 MOMENTUM = "momentum"
 """Name under which a client stores the momentum of its optimizer."""
@@ -66,7 +49,7 @@ def train_task(
     if CONTROL in round.received:
         used = int(round.config[USED_ROUND])
         variate = confirmed(state.load(CONTROL, round.number), used)
-        result, renewed, change = train_with_variates(
+        result, renewed, change = learning.train_with_variates(
             model,
             task.batches,
             task.loss,
@@ -81,14 +64,14 @@ def train_task(
     elif task.stores_momentum:
         velocity = dict(state.load(MOMENTUM, round.number))
         batches, loss = task.batches, task.loss
-        result = train_local(model, batches, loss, round.plan, rng, velocity=velocity)
+        result = learning.train_local(model, batches, loss, round.plan, rng, velocity=velocity)
         state.save(MOMENTUM, round.number, velocity)
     else:
-        result = train_local(model, task.batches, task.loss, round.plan, rng)
+        result = learning.train_local(model, task.batches, task.loss, round.plan, rng)
     metrics = {
         "loss": result.loss,
         "steps": result.steps,
-        "normalizer": local_normalizer(result.steps, round.plan),
+        "normalizer": learning.local_normalizer(result.steps, round.plan),
     }
     return {**metrics, **task.read_reports()}, {**records, **task.records(model)}
 
@@ -130,10 +113,10 @@ def client_lr_factor(
     state.save(LOSS_HISTORY, server_round, arrays)
     stage = rounds >= stage_start
     counted = dict(zip(turns[stage].tolist(), losses[stage].tolist(), strict=True))
-    return plateau(counted, settings.learning_rate_patience)
+    return learning.plateau(counted, settings.learning_rate_patience)
 
 
-Label = Callable[[], PseudoLabels]
+Label = Callable[[], "learning.PseudoLabels"]
 """Labels a client's unlabeled training points in a round of the second stage."""
 
 
@@ -153,15 +136,15 @@ def labeling_views(settings: RunConfig, client: int, number: int) -> np.random.G
 
 def staged_points(
     data: PartlyLabeledData, state: ClientState, round: Round, label: Label
-) -> WeightedPoints:
+) -> learning.WeightedPoints:
     """The points to train on in a round; a simulation's client writes their pseudo labels."""
     stages, examples = data.settings[StageSettings], data.examples
     first_stage = round.number <= stages.labels_only_rounds
-    labels = PseudoLabels.none(len(data.unlabeled)) if first_stage else label()
+    labels = learning.PseudoLabels.none(len(data.unlabeled)) if first_stage else label()
     unlabeled = examples.points[data.unlabeled]
     written = {"points": unlabeled, "labels": labels.labels, "confidence": labels.confidence}
     state.publish(PSEUDO_LABELS, round.number, written)
-    return weighted_points(
+    return learning.weighted_points(
         examples.inputs,
         examples.points[data.labeled],
         examples.labels[data.labeled],
@@ -174,7 +157,7 @@ def staged_points(
 def staged_task(data: PartlyLabeledData, state: ClientState, round: Round, label: Label) -> Task:
     """The task of a method with pseudo labels: its points are those of :func:`staged_points`."""
     points = staged_points(data, state, round, label)
-    task = pseudo_label_task(points, data.settings[StageSettings], round.plan)
+    task = learning.weighted_task(points, data.settings[StageSettings], round.plan)
     if round.number <= data.settings[StageSettings].labels_only_rounds:
         return task
     used = len(points.points) - points.num_labeled
@@ -190,12 +173,14 @@ def smallest_top(
         return threshold
     points = data.examples.points[data.arrived(data.unlabeled, round.number)]
     views = labeling_views(data.settings, data.node.partition_id, round.number)
-    top = top_probabilities(model, data.examples.inputs, points, round.plan, views)
-    return threshold_for(threshold, top)
+    top = learning.top_probabilities(model, data.examples.inputs, points, round.plan, views)
+    return learning.threshold_for(threshold, top)
 
 
 def streamed_task(
-    data: PartlyLabeledData, round: Round, objective: MatchingObjective | SageObjective
+    data: PartlyLabeledData,
+    round: Round,
+    objective: learning.MatchingObjective | learning.SageObjective,
 ) -> Task:
     """One loss of labeled and unlabeled points, on labeled and unlabeled batches."""
     return Task(data.labeled_and_unlabeled(round), objective, objective.confidence.reports)

@@ -14,11 +14,12 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Ints, LabeledPoints
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.federated.nodes import DataShape
-from fedul_flwr.learning.batch_statistics import batch_statistics
-from fedul_flwr.learning.batches import Batches, point_batches
-from fedul_flwr.learning.local import BatchLoss, dump_arrays, load_arrays, on_logits, train_local
+from fedul_flwr.learning.batch_statistics import norm_statistics
+from fedul_flwr.learning.batches import point_batches
+from fedul_flwr.learning.local import dump_arrays, load_arrays, train_local
 from fedul_flwr.learning.plan import LocalPlan, local_plan, rate_factor
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
+from fedul_flwr.learning.task import Batches, BatchLoss, on_logits
 from fedul_flwr.models import build_model
 
 
@@ -96,8 +97,8 @@ class ServerTrainer:
         trained = {name: np.array(value) for name, value in dump_arrays(self.model).items()}
         return to_record(trained), result.loss
 
-    def batch_statistics(self, arrays: ArrayRecord) -> tuple[Arrays, int]:
+    def norm_statistics(self, arrays: ArrayRecord) -> tuple[Arrays, int]:
         """Statistics of batch norm over the labeled points, and their number of batches."""
         load_arrays(self.model, to_arrays(arrays))
         plan = local_plan(self._settings)
-        return batch_statistics(self.model, self._data.inputs, self._data.points, plan)
+        return norm_statistics(self.model, self._data.inputs, self._data.points, plan)

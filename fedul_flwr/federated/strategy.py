@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import INFO, WARNING
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -69,7 +69,6 @@ from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport, 
 from fedul_flwr.federated.replies import UpdateValidator
 from fedul_flwr.federated.reports import LOSS, Numbers, reports_of, summed_names
 from fedul_flwr.federated.secure_sum import SecureSums
-from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.federated.updates import (
     UpdateCodec,
     average_buffers,
@@ -82,6 +81,9 @@ from fedul_flwr.federated.updates import (
     strip,
 )
 from fedul_flwr.secure.vector_sum import TooFewLeftError
+
+if TYPE_CHECKING:
+    from fedul_flwr.federated.server_training import ServerTrainer
 
 BASE = "base/"
 """Prefix of the base's state among the arrays that a run resumes from."""

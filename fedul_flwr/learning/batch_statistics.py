@@ -38,7 +38,7 @@ def num_statistic_batches(num_points: int) -> int:
     return -(-num_points // BATCH)
 
 
-def batch_statistics(
+def norm_statistics(
     model: nn.Module, stored: Inputs, points: NDArray[np.int64], plan: LocalPlan
 ) -> tuple[Arrays, int]:
     """Means and variances of every batch norm of ``model``, means over the batches of ``points``.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,54 +15,7 @@ from fedul_flwr.config.base import load_reference, user_code
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.plan import LocalPlan
-
-
-class Batch(NamedTuple):
-    """The points of a step.
-
-    Attributes
-    ----------
-    inputs : ``(b, c, h, w)`` images or ``(b, d)`` vectors.
-    targets : ``(b,)``, or as the loss takes them.
-    num_labeled : number of points with a label or another target of their own, which come first.
-    """
-
-    inputs: Tensor
-    targets: Tensor
-    num_labeled: int = 0
-
-    @property
-    def labeled(self) -> Tensor:
-        """The points with labels."""
-        return self.inputs[: self.num_labeled]
-
-    @property
-    def labels(self) -> Tensor:
-        """``(num_labeled,)``, their classes."""
-        return self.targets[: self.num_labeled]
-
-    @property
-    def unlabeled(self) -> Tensor:
-        """The points without labels."""
-        return self.inputs[self.num_labeled :]
-
-
-@dataclass(frozen=True)
-class Batches:
-    """What a client trains on in an epoch.
-
-    Attributes
-    ----------
-    num_points : number of its points, the weight of its update.
-    draw : yields the batches of one epoch; the generator determines order and augmentation.
-    """
-
-    num_points: int
-    draw: Callable[[np.random.Generator], Iterator[Batch]]
-
-    def __call__(self, rng: np.random.Generator) -> Iterator[Batch]:
-        """The batches of one epoch."""
-        return self.draw(rng)
+from fedul_flwr.learning.task import Batch, Batches
 
 
 def to_input(stored: Tensor) -> Tensor:

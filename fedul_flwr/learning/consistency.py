@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.data.types import CONFIDENT_SHARE
-from fedul_flwr.learning.batches import Batch
-from fedul_flwr.learning.local import Loss, Network, Report, frozen_statistics
+from fedul_flwr.learning.local import Network, frozen_statistics
 from fedul_flwr.learning.strong import strong_augment
+from fedul_flwr.learning.task import Batch, Loss, Report
 
 
 def unit(directions: Tensor) -> Tensor:

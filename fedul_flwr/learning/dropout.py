@@ -11,8 +11,8 @@ from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning.batches import Batch
-from fedul_flwr.learning.local import BatchLoss, Network
+from fedul_flwr.learning.local import Network
+from fedul_flwr.learning.task import Batch, BatchLoss
 
 _STAGES = ("layer1", "layer2", "layer3", "layer4", "avgpool")
 """Parts of torchvision's ResNets. Dropout on their inputs is dropout after the first layer and

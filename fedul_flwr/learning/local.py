@@ -10,10 +10,9 @@ L1 penalty, FedProx's proximal term (Li et al. 2020) and SCAFFOLD's correction (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -27,7 +26,7 @@ from fedul_flwr.config.base import load_reference, user_code
 from fedul_flwr.config.shared import OPTIMIZERS
 from fedul_flwr.data.types import Arrays, Inputs
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning.batches import Batch, Batches, evaluation_batches, gather, to_input
+from fedul_flwr.learning.batches import evaluation_batches, gather, to_input
 from fedul_flwr.learning.device import (
     autocast,
     choose_dtype,
@@ -37,6 +36,7 @@ from fedul_flwr.learning.device import (
     seed_draws,
 )
 from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.task import Batch, Batches, BatchLoss
 from fedul_flwr.models.last_layer import feature_layer, inputs_of, only_heads
 
 
@@ -277,25 +277,10 @@ def _add_sign(gradient: Tensor, weight: Tensor, factor: float) -> None:
         part.add_(torch.sign(values), alpha=factor)
 
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""``(logits (b, K), targets (b,)) -> mean loss``."""
-
-BatchLoss = Callable[[Network, Batch], Tensor]
-"""``(network, batch) -> mean loss``. Its random numbers come from torch's own generator."""
-
 EVALUATED = {"cpu": 128, "cuda": 512}
 """Points of a batch in evaluation, by device. On a CPU the maps of 128 images stay in its caches,
 which takes a sixth to two fifths off the time of 512 for most convolutional networks, with the same
 bits."""
-
-
-def on_logits(loss: Loss) -> BatchLoss:
-    """``loss`` of the network's outputs and the targets."""
-
-    def of_batch(network: Network, batch: Batch) -> Tensor:
-        return loss(network(batch.inputs), batch.targets)
-
-    return of_batch
 
 
 @dataclass(frozen=True)
@@ -559,77 +544,3 @@ def dump_arrays(model: nn.Module) -> dict[str, NDArray[np.generic]]:
         name: tensor.detach().cpu().contiguous().numpy()
         for name, tensor in model.state_dict().items()
     }
-
-
-Records = Mapping[str, Arrays]
-"""Arrays by name of their record."""
-
-
-@dataclass(frozen=True)
-class Round:
-    """One round of training at a client.
-
-    Attributes
-    ----------
-    number : of the round, from 1, counted over resumed runs.
-    config : values that the server sent with the model; in a task lists of numbers are float64
-        tensors.
-    plan : optimizer, step size, batches.
-    received : arrays that the server sent beside the model.
-    """
-
-    number: int
-    config: Mapping[str, Any]
-    plan: LocalPlan
-    received: Records = field(default_factory=dict)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the client trains."""
-        return self.plan.device
-
-    def in_tensors(self) -> Round:
-        """The round with tensors on its device in place of lists of numbers."""
-        changed = {
-            name: torch.tensor(value, dtype=torch.float64, device=self.device)
-            for name, value in self.config.items()
-            if isinstance(value, list)
-        }
-        return replace(self, config={**self.config, **changed})
-
-
-Report = Tensor | float | Sequence[float] | Callable[[], float]
-"""A number or vector that a client sends: a tensor is read, a function called after training."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a client trains on in one round; without points it trains nothing.
-
-    Attributes
-    ----------
-    batches : the batches of an epoch.
-    loss : mean loss of a batch.
-    reports : what the client declares in ``reports``, by name; ``loss`` replaces the mean loss.
-    records : called after training with the model: arrays to send beside it.
-    stores_momentum : whether SGD's momentum goes on from the client's last round.
-    """
-
-    batches: Batches
-    loss: BatchLoss
-    reports: Mapping[str, Report] = field(default_factory=dict)
-    records: Callable[[nn.Module], Records] = lambda _: {}
-    stores_momentum: bool = False
-
-    def read_reports(self) -> dict[str, float | list[float]]:
-        """The values of the reports, after training."""
-        return {name: _value(report) for name, report in self.reports.items()}
-
-
-def _value(report: Report) -> float | list[float]:
-    if isinstance(report, Tensor):
-        value: float | list[float] = report.tolist()
-        return value
-    if callable(report):
-        return report()
-    return report if isinstance(report, float | int) else [*report]

@@ -22,7 +22,7 @@ from fedul_flwr.data.class_priors import class_masses, floored
 from fedul_flwr.data.own_points import OwnPoints
 from fedul_flwr.data.types import Arrays, Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning.batch_statistics import batch_statistics
+from fedul_flwr.learning.batch_statistics import norm_statistics
 from fedul_flwr.learning.local import features_and_logits, predict_logits
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models.last_layer import feature_layer
@@ -171,7 +171,7 @@ def own_statistics(model: nn.Module, examples: OwnPoints, plan: LocalPlan) -> Pe
         return float(loss(logits, torch.from_numpy(examples.targets)))
 
     before = measured()
-    arrays, _ = batch_statistics(model, examples.inputs, examples.points, plan)
+    arrays, _ = norm_statistics(model, examples.inputs, examples.points, plan)
     after = measured()
     if before is not None and after is not None and not after < before:
         return Personal({}, 0, before, before)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedul_flwr.learning.local import Loss
+from fedul_flwr.learning.task import Loss
 
 
 def log_mean_prediction(logits: Tensor) -> Tensor:

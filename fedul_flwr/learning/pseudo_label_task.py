@@ -15,10 +15,11 @@ from fedul_flwr.config.method_settings import (
     StageSettings,
 )
 from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints, Propagated
-from fedul_flwr.learning.batches import Batch, paired_batches
-from fedul_flwr.learning.local import Loss, Network, Task
+from fedul_flwr.learning.batches import paired_batches
+from fedul_flwr.learning.local import Network
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.randaugment import randaugment
+from fedul_flwr.learning.task import Batch, Loss, Task
 
 
 def scaled_cross_entropy(weight: float) -> Loss:
@@ -128,7 +129,7 @@ def weighted_points(
     return WeightedPoints(inputs, points, classes, weights, len(labeled))
 
 
-def pseudo_label_task(
+def weighted_task(
     data: WeightedPoints,
     settings: StageSettings,
     plan: LocalPlan,

@@ -9,16 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedul_flwr.learning.batches import Batches
 from fedul_flwr.learning.device import move_model
-from fedul_flwr.learning.local import (
-    BatchLoss,
-    LocalResult,
-    local_normalizer,
-    mean_gradient,
-    train_local,
-)
+from fedul_flwr.learning.local import LocalResult, local_normalizer, mean_gradient, train_local
 from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.task import Batches, BatchLoss
 from fedul_flwr.learning.variates import Variate
 
 

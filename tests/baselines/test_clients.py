@@ -20,8 +20,8 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.federated import client_training as local_training
 from fedul_flwr.federated.nodes import DataShape, setup_content
-from fedul_flwr.learning.batches import Batch
 from fedul_flwr.learning.local import Network
+from fedul_flwr.learning.task import Batch
 from tests.support.local_tasks import fit, task_of, training_points
 from tests.support.owner_files import CLASSES, write_points, write_sets
 from tests.support.refusals import refuses

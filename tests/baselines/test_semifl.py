@@ -21,7 +21,7 @@ from fedul_flwr.federated.messages import METRICS
 from fedul_flwr.federated.replies import check_reports
 from fedul_flwr.federated.reports import reports_of
 from fedul_flwr.federated.strategy import build_base
-from fedul_flwr.learning.batch_statistics import batch_statistics
+from fedul_flwr.learning.batch_statistics import norm_statistics
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model
 from tests.support.fedmatch_exchanges import TINY
@@ -113,7 +113,7 @@ def test_given_batch_norm_then_its_statistics_are_those_of_the_model_on_all_batc
         parts.append(client.points[np.array_split(order, steps)[0]])
     model = build_model(TINY, source.input_shape, 10)
     model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
-    found = [batch_statistics(model, source.train.inputs, rows, LocalPlan())[0] for rows in parts]
+    found = [norm_statistics(model, source.train.inputs, rows, LocalPlan())[0] for rows in parts]
     batches = [math.ceil(len(rows) / 250) for rows in parts]
     assert max(batches) == steps  # the one client has 500 points in its step, of 1,000
     for name in found[0]:

@@ -12,7 +12,7 @@ from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.run_config import default_flat, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import ARRAYS, to_arrays
-from fedul_flwr.learning.local import Round, Task
+from fedul_flwr.learning.task import Round, Task
 from tests.federated.test_private_mean import (
     QUICK,
     SERVER,

@@ -3,8 +3,8 @@
 import numpy as np
 
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.federated.updates import changed_values
-from fedul_flwr.learning.disjoint import PSI, SIGMA, THETA
+from fedul_flwr.learning.parts import PSI, SIGMA, THETA
+from fedul_flwr.strategies.fedmatch_parts import changed_values
 
 THRESHOLD, CUTOFF = 0.1, 0.05
 

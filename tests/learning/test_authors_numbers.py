@@ -16,14 +16,14 @@ from fedul_flwr.baselines.semifl import of_method
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.learning.assignment import assign_set
-from fedul_flwr.learning.batches import Batch, Batches
 from fedul_flwr.learning.consistency import fixmatch_loss
 from fedul_flwr.learning.fix_mix import FixMixLoss, select
-from fedul_flwr.learning.local import BatchLoss, Network, train_local
+from fedul_flwr.learning.local import Network, train_local
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.poisson_binomial import count_loss
 from fedul_flwr.learning.proportions import proportion_loss
 from fedul_flwr.learning.sage import SageObjective
+from fedul_flwr.learning.task import Batch, Batches, BatchLoss
 
 WIDE: Any = {"dtype": torch.float64}
 PLAN = LocalPlan(optimizer="sgd", learning_rate=0.03, momentum=0.9, precision="float64")

@@ -8,8 +8,6 @@ import torch
 from numpy.typing import NDArray
 
 from fedul_flwr.learning.batches import (
-    Batch,
-    Batches,
     epoch_order,
     evaluation_batches,
     matching_batches,
@@ -20,6 +18,7 @@ from fedul_flwr.learning.batches import (
     to_input,
 )
 from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.task import Batch, Batches
 
 
 def numbered(count: int, height: int = 2, width: int = 3) -> NDArray[np.uint8]:

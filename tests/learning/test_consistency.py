@@ -7,7 +7,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.learning import consistency
-from fedul_flwr.learning.batches import Batch
 from fedul_flwr.learning.consistency import (
     ConsistencyObjective,
     adversarial_offset,
@@ -20,6 +19,7 @@ from fedul_flwr.learning.consistency import (
 )
 from fedul_flwr.learning.local import Network, frozen_statistics
 from fedul_flwr.learning.plan import CPU
+from fedul_flwr.learning.task import Batch
 from fedul_flwr.surrogate import SurrogateLoss
 
 PRIORS = torch.tensor([[0.6, 0.4], [0.1, 0.9], [1.0, 0.0]], dtype=torch.float64)

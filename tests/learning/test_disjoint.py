@@ -10,26 +10,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedul_flwr.learning.batches import Batch, Batches, matching_batches
+from fedul_flwr.learning.batches import matching_batches
 from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.disjoint import (
-    PSI,
-    SIGMA,
-    THETA,
     Consistency,
     Decomposed,
     DisjointResult,
     Penalties,
-    compose,
-    decompose,
-    flatten,
     no_consistency,
     train_disjoint,
-    unlabeled_part,
 )
-from fedul_flwr.learning.local import Network, dump_arrays, on_logits, train_local
+from fedul_flwr.learning.local import Network, dump_arrays, train_local
+from fedul_flwr.learning.parts import PSI, SIGMA, THETA, compose, decompose, flatten, unlabeled_part
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
+from fedul_flwr.learning.task import Batch, Batches, on_logits
 from tests.support.local_tasks import batch_of
 from tests.support.refusals import refuses
 

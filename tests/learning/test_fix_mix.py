@@ -15,14 +15,15 @@ from fedul_flwr.data.types import Arrays
 from fedul_flwr.learning import fix_mix
 from fedul_flwr.learning.batch_statistics import (
     BATCH,
-    batch_statistics,
+    norm_statistics,
     num_statistic_batches,
     statistic_names,
 )
-from fedul_flwr.learning.batches import Batch, fix_mix_batches, point_batches
+from fedul_flwr.learning.batches import fix_mix_batches, point_batches
 from fedul_flwr.learning.fix_mix import FixMixLoss, select, sharpness_aware
-from fedul_flwr.learning.local import Network, on_logits, train_local
+from fedul_flwr.learning.local import Network, train_local
 from fedul_flwr.learning.plan import CPU, LocalPlan
+from fedul_flwr.learning.task import Batch, on_logits
 
 WIDE: Any = {"dtype": torch.float64}
 PLAN = LocalPlan(
@@ -242,7 +243,7 @@ def test_given_two_batches_then_statistics_are_means_of_those_of_each() -> None:
     stored = rng.normal(2, 3, (BATCH + 50, 4)).astype(np.float32)
     model = nn.Sequential(nn.Dropout(0.5), nn.BatchNorm1d(4), nn.Linear(4, 2))
     points = np.arange(BATCH + 50)
-    found, count = batch_statistics(model, stored, points, LocalPlan())
+    found, count = norm_statistics(model, stored, points, LocalPlan())
     parts = [stored[:BATCH], stored[BATCH:]]
     assert count == num_statistic_batches(len(points)) == 2
     assert list(found) == statistic_names(model) == ["1.running_mean", "1.running_var"]

@@ -17,18 +17,17 @@ from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.local import (
     LocalResult,
-    Loss,
     build_optimizer,
     correct_gradients,
     dump_arrays,
     load_arrays,
     local_normalizer,
     mean_gradient,
-    on_logits,
     predict_logits,
     train_local,
 )
 from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.task import Loss, on_logits
 from tests.support.refusals import refuses
 
 RNG = np.random.default_rng(0)

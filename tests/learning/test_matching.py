@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.learning.consistency import fixmatch_loss, uda_loss
-from fedul_flwr.learning.local import Loss, Network
+from fedul_flwr.learning.local import Network
 from fedul_flwr.learning.matching import (
     Consistency,
     MatchingObjective,
@@ -19,6 +19,7 @@ from fedul_flwr.learning.matching import (
     top_probabilities,
 )
 from fedul_flwr.learning.plan import CPU, LocalPlan
+from fedul_flwr.learning.task import Loss
 from tests.support.local_tasks import batch_of
 
 # Training-signal annealing: probabilities of the true classes are 3/4, 1/2 and 1/10.

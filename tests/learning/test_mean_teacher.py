@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedul_flwr.learning.batches import Batch
 from fedul_flwr.learning.consistency import MeanTeacherObjective
 from fedul_flwr.learning.local import Network
+from fedul_flwr.learning.task import Batch
 from fedul_flwr.models.last_layer import TwoHeads
 
 CPU = torch.device("cpu")

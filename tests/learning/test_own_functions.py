@@ -13,8 +13,9 @@ from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.config.trusted_modules import named_modules
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import augment_by_reference, point_batches
-from fedul_flwr.learning.local import on_logits, train_local
+from fedul_flwr.learning.local import train_local
 from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.task import on_logits
 from tests.support.refusals import refuses
 
 MODULE = """

@@ -11,16 +11,16 @@ from torch import nn
 from torch.nn import functional
 
 from fedul_flwr.config.method_settings import LabelsOnlySettings, PseudoLabelSettings, StageSettings
-from fedul_flwr.learning.batches import Batch
 from fedul_flwr.learning.local import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.pseudo_label_task import (
     PseudoLabels,
     WeightedPoints,
-    pseudo_label_task,
     weighted_cross_entropy,
     weighted_points,
+    weighted_task,
 )
+from fedul_flwr.learning.task import Batch
 
 INPUTS = np.zeros((9, 1, 1, 1), np.uint8)
 LABELED, LABELS = np.array([8]), np.array([1])
@@ -55,7 +55,7 @@ def test_given_a_client_without_labels_then_its_batches_are_as_large_as_others_i
 ) -> None:
     settings = PseudoLabelSettings(recipe=recipe)
     data = WeightedPoints(INPUTS, np.arange(9), np.zeros(9, np.int64), np.ones(9), num_labeled)
-    batches = pseudo_label_task(data, settings, LocalPlan(batch_size=2)).batches
+    batches = weighted_task(data, settings, LocalPlan(batch_size=2)).batches
     assert {len(at) for _, at, _ in batches(np.random.default_rng(0))} == {size}
 
 
@@ -65,7 +65,7 @@ def test_given_a_focal_loss_then_points_count_less_the_surer_their_label_is() ->
     model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False))
     with torch.no_grad():
         model[1].weight.copy_(torch.tensor([[math.log(3.0)], [0.0]]))
-    objective = pseudo_label_task(data, StageSettings(), LocalPlan(), options).loss
+    objective = weighted_task(data, StageSettings(), LocalPlan(), options).loss
     network = Network(model, CPU, "float32")
     # Probabilities 3/4 of class 0 and 1/4 of class 1: -(1/4)^2 log(3/4) and -(3/4)^2 log(1/4).
     found = float(objective(network, Batch(torch.ones(2, 1, 1, 1), torch.tensor([0, 1]))).detach())
@@ -83,7 +83,7 @@ def test_given_a_focal_loss_then_points_count_less_the_surer_their_label_is() ->
 def test_given_steps_of_an_epoch_then_it_has_as_many_batches(steps: int, expected: int) -> None:
     data = WeightedPoints(INPUTS, np.arange(9), np.zeros(9, np.int64), np.ones(9), 9)
     options = LabelsOnlySettings(epoch_steps=steps)
-    task = pseudo_label_task(data, StageSettings(), LocalPlan(batch_size=4), options)
+    task = weighted_task(data, StageSettings(), LocalPlan(batch_size=4), options)
     batches = [at.tolist() for _, at, _ in task.batches(np.random.default_rng(0))]
     assert [len(batch) for batch in batches] == [4] * expected
     assert task.batches.num_points == 9

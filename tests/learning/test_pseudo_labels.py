@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedul_flwr.learning.batches import Batch, Batches
 from fedul_flwr.learning.local import Network, train_local
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.pseudo_labels import (
@@ -16,6 +15,7 @@ from fedul_flwr.learning.pseudo_labels import (
     is_confident,
     network_labels,
 )
+from fedul_flwr.learning.task import Batch, Batches
 
 
 class Fixed(FixMixObjective):

@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedul_flwr.learning.batches import Batch, Batches
-from fedul_flwr.learning.local import on_logits
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.scaffold import train_with_variates
+from fedul_flwr.learning.task import Batch, Batches, on_logits
 from fedul_flwr.learning.variates import Variate, confirmed, proposal, variate_rounds
 from tests.support.refusals import refuses
 

@@ -10,8 +10,9 @@ from torch.nn import functional
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.local import dump_arrays, on_logits, train_local
+from fedul_flwr.learning.local import dump_arrays, train_local
 from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.task import on_logits
 from fedul_flwr.models import build_model
 from fedul_flwr.models.last_layer import TwoHeads, feature_layer, only_heads
 from tests.support.refusals import refuses

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.learning.disjoint import PSI, SIGMA, flatten
+from fedul_flwr.learning.parts import PSI, SIGMA, flatten
 from fedul_flwr.run.evaluation import Recorder
 from fedul_flwr.strategies.fedmatch import FedMatchStrategy
 from tests.support.fedmatch_exchanges import (

@@ -15,7 +15,7 @@ from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import BASE_ROUND, HELPERS, STALE
 from fedul_flwr.federated.sparse import HEADER, INDICES, VALUES, decode
-from fedul_flwr.learning.disjoint import PSI, SIGMA, unflatten
+from fedul_flwr.learning.parts import PSI, SIGMA, unflatten
 from tests.support.fedmatch_exchanges import (
     LC,
     SCENARIOS,

@@ -10,7 +10,7 @@ from fedul_flwr.data.types import Content
 from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.messages import HELPERS, to_record
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.learning.disjoint import PSI, flatten
+from fedul_flwr.learning.parts import PSI, flatten
 from fedul_flwr.strategies.fedmatch import FedMatchStrategy
 from tests.support.fedmatch_exchanges import LC, Exchange, watched
 from tests.support.runs import train

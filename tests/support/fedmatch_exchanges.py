@@ -17,9 +17,9 @@ from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, payload_bytes, to_arrays
 from fedul_flwr.federated.strategy import SampledGrid
-from fedul_flwr.federated.updates import ROUNDS
-from fedul_flwr.learning.disjoint import Parts, unflatten
+from fedul_flwr.learning.parts import Parts, unflatten
 from fedul_flwr.strategies.fedmatch import PARTS
+from fedul_flwr.strategies.fedmatch_parts import ROUNDS
 from tests.support.runs import as_error
 
 Fate = Literal["answers", "fails", "lost", "late"]

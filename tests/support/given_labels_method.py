@@ -9,7 +9,7 @@ from fedul_flwr.data.types import PartlyLabeledPoints, Value
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.local import Round, Task, on_logits
+from fedul_flwr.learning.task import Round, Task, on_logits
 
 SEEN: dict[int, PartlyLabeledPoints] = {}
 """What clients trained on, by their number."""

@@ -30,8 +30,8 @@ from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import BASE_ROUND, HELPERS
 from fedul_flwr.federated.nodes import CheckAnswer, ClientRef, DataShape, setup_content
-from fedul_flwr.learning.disjoint import decompose, flatten
 from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.learning.parts import decompose, flatten
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.phases import LABEL, LAST, PREVIOUS_LABELS, ROWS
 from fedul_flwr.propagation.server import LabelPropagation

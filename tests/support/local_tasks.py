@@ -9,9 +9,8 @@ from torch import Tensor
 
 from fedul_flwr.data.types import Inputs, Ints
 from fedul_flwr.federated.client import Client
-from fedul_flwr.learning.batches import Batch
-from fedul_flwr.learning.local import Task
 from fedul_flwr.learning.pseudo_label_task import WeightedPoints
+from fedul_flwr.learning.task import Batch, Task
 
 
 def batch_of(inputs: Tensor, targets: Tensor) -> Batch:
