@@ -6,7 +6,12 @@ It is FedAvg-SL or FedProx-SL of the paper, depending on the base strategy.
 from __future__ import annotations
 
 from fedul_flwr import learning
-from fedul_flwr.config.method_settings import SupervisedPartSettings
+from fedul_flwr.config.method_settings import (
+    ScenarioSettings,
+    ServerTrainingSettings,
+    SupervisedPartSettings,
+)
+from fedul_flwr.config.methods import Method
 from fedul_flwr.data.types import Ints
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
@@ -28,3 +33,14 @@ def labeled_task(data: PartlyLabeledData, positions: Ints, round: Round) -> Task
     batches = learning.point_batches(examples.inputs, points, labels, round.plan)
     loss = learning.scaled_cross_entropy(data.settings[SupervisedPartSettings].supervised_weight)
     return Task(batches, on_logits(loss))
+
+
+METHOD = Method(
+    name="all-labels",
+    line="Trains with FedMatch's batches on labels of all points: the ceiling.",
+    needs="labels for all points of clients",
+    paper="ceiling in Jeong et al., ICLR 2021, arXiv:2006.12097",
+    client=AllLabelsClient,
+    settings=(ScenarioSettings, SupervisedPartSettings, ServerTrainingSettings),
+    data="fully-labeled",
+)

@@ -4,16 +4,52 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from fedul_flwr import learning
-from fedul_flwr.config.method_settings import FedLLPSettings, FedLLPVATSettings
+from fedul_flwr.config.base import Settings
+from fedul_flwr.config.method_settings import AdmissionSettings
+from fedul_flwr.config.methods import Method
+from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import AnySetsData
 from fedul_flwr.learning.task import Batch, Batches, Loss, Round, Task, on_logits
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+class FedLLPVATSettings(Settings):
+    """Virtual adversarial training in addition to label proportions (Tsai & Lin 2020)."""
+
+    table: ClassVar[str] = "fedllp-vat"
+    alpha: Annotated[float, Field(ge=0)] = 5e-4
+    """Weight of the consistency loss (FedUL paper: MNIST 5e-4, others 0.05)."""
+    radius: Annotated[float, Field(gt=0)] = 1e-2
+    """L2 norm of a point's perturbation, for images in [-1, 1] (FedUL paper: MNIST 1e-2,
+    others 6.0)."""
+    recipe: Literal["paper", "release"] = "paper"
+    """Form of the method: the paper's, or that of the authors' code. There the ramp takes 20 epochs
+    and begins anew in each, so that the weight stays at 0.7 to 1.1 % of alpha, and `radius` is in
+    units of the pixels' standard deviation in MNIST (gray) or CIFAR-10 (color): 0.6 or 0.4 times
+    as large."""
+
+
+class FedLLPSettings(Settings):
+    """Label proportions (Dulac-Arnold et al. 2019, as in the FedUL paper, eq. 18)."""
+
+    table: ClassVar[str] = "fedllp"
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Probability of dropout in training after every layer but the last, or between the stages of
+    a ResNet (authors' code: 0.2)."""
+    bag_size: Annotated[int, Field(ge=0)] = 0
+    """If set, a step has as many bags of this size as `batch-size` allows, at least one. A bag is a
+    whole set or, of a larger set, a random part. A part has the class shares of its set in
+    expectation only, and is trained as if it had them exactly; `fedllp-pvc` refuses parts. With 0
+    every set is a step of its own, and `batch-size` has no effect."""
+
 
 RAMP_UP_ROUNDS = 10
 """Rounds over which the weight grows to alpha, as exp(−5·(1 − t)²)."""
@@ -103,3 +139,23 @@ class FedLLPVATClient(FedLLPClient):
 
         dropout = self.settings[FedLLPSettings].dropout
         return replace(task, loss=learning.with_dropout(with_vat, dropout))
+
+
+FEDLLP = Method(
+    name="fedllp",
+    line="The mean prediction of a set is trained to be its class shares.",
+    needs="unlabeled sets with known class shares at clients",
+    paper="Dulac-Arnold et al. 2019, as in Lu et al., ICLR 2022, arXiv:2204.03304",
+    client=FedLLPClient,
+    settings=(AdmissionSettings, FedLLPSettings, DPSettings),
+)
+
+
+FEDLLP_VAT = Method(
+    name="fedllp-vat",
+    line="FedLLP, and predictions that the worst small change of a point does not move.",
+    needs="unlabeled sets with known class shares at clients",
+    paper="Tsai and Lin 2020, as in Lu et al., ICLR 2022, arXiv:2204.03304",
+    client=FedLLPVATClient,
+    settings=(AdmissionSettings, FedLLPSettings, FedLLPVATSettings, DPSettings),
+)

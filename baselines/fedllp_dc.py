@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
 
 from fedul_flwr import learning
-from fedul_flwr.baselines.fedllp import FedLLPClient
-from fedul_flwr.config.method_settings import FedLLPDCSettings, FedLLPSettings
+from fedul_flwr.baselines.fedllp import FedLLPClient, FedLLPSettings
+from fedul_flwr.config.base import Settings
+from fedul_flwr.config.method_settings import AdmissionSettings
+from fedul_flwr.config.methods import Method
+from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.data.types import CONFIDENT_SHARE
 from fedul_flwr.federated.reports import CONFIDENT
 from fedul_flwr.learning.task import Batch, Round, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+class FedLLPDCSettings(Settings):
+    """Consistency with assigned classes in addition to label proportions (LLP-DC)."""
+
+    table: ClassVar[str] = "fedllp-dc"
+    strong_views: ClassVar[bool] = True
+    weight: Annotated[float, Field(ge=0)] = 0.5
+    """Weight of the cross-entropy of strong views; 0 is FedLLP."""
+    threshold: Annotated[float, Field(ge=0, lt=1)] = 0.6
+    """Smallest probability that the weak view gives the assigned class, with which the strong view
+    is trained on it."""
 
 
 class FedLLPDCClient(FedLLPClient):
@@ -54,3 +71,13 @@ class FedLLPDCClient(FedLLPClient):
 
         dropped = learning.with_dropout(of_batch, self.settings[FedLLPSettings].dropout)
         return Task(self.batches(round), dropped, {CONFIDENT_SHARE: share})
+
+
+METHOD = Method(
+    name="fedllp-dc",
+    line="FedLLP, and strong views trained on classes assigned under the shares of each set.",
+    needs="unlabeled sets with known class shares at clients",
+    paper="Ma et al., CVPR Findings 2026 (LLP-DC), each client its own sets",
+    client=FedLLPDCClient,
+    settings=(AdmissionSettings, FedLLPSettings, FedLLPDCSettings, DPSettings),
+)

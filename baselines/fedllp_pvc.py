@@ -7,8 +7,10 @@ from functools import cached_property
 import numpy as np
 
 from fedul_flwr import learning
-from fedul_flwr.baselines.fedllp import FedLLPClient
-from fedul_flwr.config.method_settings import FedLLPSettings
+from fedul_flwr.baselines.fedllp import FedLLPClient, FedLLPSettings
+from fedul_flwr.config.method_settings import AdmissionSettings
+from fedul_flwr.config.methods import Method
+from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.data.set_check import SetCheck, check_counts
 from fedul_flwr.federated.client_data import AnySetsData
 from fedul_flwr.learning.task import Loss
@@ -40,3 +42,13 @@ class FedLLPPVCClient(FedLLPClient):
         sets = self.data.sets
         counts = np.rint(sets.priors * sets.set_sizes[:, None]).astype(np.int64)
         return learning.over_bags(learning.CountLoss(torch.from_numpy(counts)))
+
+
+METHOD = Method(
+    name="fedllp-pvc",
+    line="The model makes the exact class counts of each set as probable as it can.",
+    needs="unlabeled sets with class shares that are exact counts, at clients",
+    paper="Ma et al., ICLR 2026 (LLP-PVC), each client its own sets",
+    client=FedLLPPVCClient,
+    settings=(AdmissionSettings, FedLLPSettings, DPSettings),
+)

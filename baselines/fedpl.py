@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
 from fedul_flwr import learning
-from fedul_flwr.config.base import ADAPTIVE
-from fedul_flwr.config.method_settings import FedPLSettings
+from fedul_flwr.config.base import ADAPTIVE, OR_ADAPTIVE, Settings
+from fedul_flwr.config.method_settings import AdmissionSettings
+from fedul_flwr.config.methods import Method
+from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.shared import SIMULATED
 from fedul_flwr.data.types import CONFIDENT_SHARE, Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import AnySetsData
 from fedul_flwr.federated.reports import CONFIDENT
 from fedul_flwr.learning.task import Round, Task, on_logits
+
+
+class FedPLSettings(Settings):
+    """Pseudo labels from class priors (Diao et al. 2021, as in the FedUL paper, eq. 14 to 17)."""
+
+    table: ClassVar[str] = "fedpl"
+    threshold: Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE] = 0.4
+    """Smallest top probability (tau) with which a point is confident: it is then trained on its
+    pseudo label alone. `adaptive` is the mean top probability of a client's points, in every
+    round."""
+    warm_up_rounds: Annotated[int, Field(ge=0), *OR_ADAPTIVE] = ADAPTIVE
+    """First rounds, with plain cross-entropy on all pseudo labels. With `adaptive` a client is in
+    warm-up in every round in which fewer than half of its points are confident, by the model that
+    it received; so it always trains. With a number (5 in the authors' code) a client without
+    confident points trains nothing afterwards."""
+    recipe: Annotated[Literal["paper", "release"], SIMULATED] = "paper"
+    """Form of the method: the paper's, or that of the authors' code. In the paper's, the label of a
+    set is the class with the largest prior that the client knows, every confident point is paired
+    with a random other one, and points are mixed. In the other, it is the class with the largest of
+    the priors from which the simulation assigned the points (class m mod K for set m with
+    `fedul.priors = "dominant"`; the two differ if a client has few points of a class), only as many
+    points are paired as the smaller group has, steps without one of the groups are skipped, and the
+    model's outputs are mixed."""
+    relabel: bool = False
+    """After the warm-up, use the current model's prediction in each step as a point's label
+    (authors' code); the labels of sets then have no effect."""
+
 
 MAJORITY = 0.5
 """Share of a client's points that must be confident for its warm-up to end."""
@@ -76,3 +110,13 @@ class FedPLClient(Client[AnySetsData]):
                 "setting-for-simulations",
                 setting="fedpl.recipe",
             )
+
+
+METHOD = Method(
+    name="fedpl",
+    line="A set's most frequent class is the pseudo label of its points, with MixUp.",
+    needs="unlabeled sets with known class shares at clients",
+    paper="Diao et al. 2021, as in Lu et al., ICLR 2022, arXiv:2204.03304",
+    client=FedPLClient,
+    settings=(AdmissionSettings, FedPLSettings, DPSettings),
+)

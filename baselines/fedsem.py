@@ -8,6 +8,8 @@ from flwr.serverapp import Grid
 
 from fedul_flwr import learning
 from fedul_flwr.baselines.pseudo_label import label_by_network
+from fedul_flwr.config.method_settings import LabelSettings, PseudoLabelSettings, WeakViewSettings
+from fedul_flwr.config.methods import Method
 from fedul_flwr.data.types import Content, Floats, Value, number
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
@@ -85,3 +87,15 @@ class FedSemClient(Client[PartlyLabeledData]):
             return learning.PseudoLabels(stored["labels"], stored["confidence"])
 
         return staged_task(self.data, self.state, round, label)
+
+
+METHOD = Method(
+    name="fedsem",
+    line="The model's predictions are labels, made once after a stage with labels alone.",
+    needs="labels for some points of clients, and their other points",
+    paper="Albaseer et al. 2020, rival in Scott, Yeo and Lampert, TMLR 2023, arXiv:2210.06434",
+    strategy=FedSem,
+    client=FedSemClient,
+    settings=(LabelSettings, PseudoLabelSettings, WeakViewSettings),
+    data="partly-labeled",
+)

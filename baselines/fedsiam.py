@@ -14,6 +14,8 @@ from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedul_flwr import learning
+from fedul_flwr.config.method_settings import LabelSettings, StageSettings
+from fedul_flwr.config.methods import Method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import ScaffoldSettings
 from fedul_flwr.data.types import Floats, Value
@@ -167,3 +169,17 @@ class FedSiamClient(Client[PartlyLabeledData]):
             data.examples.inputs, points, len(data.labeled), plan, views=2
         )
         return Task(batches, objective, records=records)
+
+
+METHOD = Method(
+    name="fedsiam",
+    line="Each client has a teacher, the running mean of its models (mean teacher).",
+    needs="labels for some points of clients, and their other points",
+    paper="Long et al. 2020, rival in Scott, Yeo and Lampert, TMLR 2023, arXiv:2210.06434",
+    strategy=FedSiam,
+    client=FedSiamClient,
+    disclosures="fedul_flwr.baselines.fedsiam:DISCLOSURES",
+    settings=(LabelSettings, StageSettings),
+    data="partly-labeled",
+    can_sum=False,
+)

@@ -12,6 +12,13 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.baselines.all_labels import labeled_task
+from fedul_flwr.config.method_settings import (
+    LabelSettings,
+    LabelSourceSettings,
+    ServerTrainingSettings,
+    SupervisedPartSettings,
+)
+from fedul_flwr.config.methods import Method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.label_split import label_scenario
 from fedul_flwr.errors import UserError
@@ -91,3 +98,21 @@ DISCLOSURES = (
     *only_when(lambda settings: label_scenario(settings) != "clients", DESCRIBE_ONLY),
 )
 """Sent by a client; with labels at the server, which it is."""
+
+
+METHOD = Method(
+    name="given-labels",
+    line="Trains on the given labels and nothing else, at clients or at the server.",
+    needs="labels for some points of clients or of the server",
+    paper="rival in Jeong et al., ICLR 2021, arXiv:2006.12097",
+    strategy=GivenLabels,
+    client=GivenLabelsClient,
+    disclosures="fedul_flwr.baselines.given_labels:DISCLOSURES",
+    settings=(
+        LabelSettings,
+        LabelSourceSettings,
+        SupervisedPartSettings,
+        ServerTrainingSettings,
+    ),
+    data="partly-labeled",
+)

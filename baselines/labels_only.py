@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fedul_flwr import learning
-from fedul_flwr.config.method_settings import LabelsOnlySettings, StageSettings
+from fedul_flwr.config.method_settings import LabelSettings, LabelsOnlySettings, StageSettings
+from fedul_flwr.config.methods import Method
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabeledClientStages
@@ -28,3 +29,15 @@ class LabelsOnlyClient(Client[PartlyLabeledData]):
         return learning.weighted_task(
             points, self.settings[StageSettings], round.plan, self.settings[LabelsOnlySettings]
         )
+
+
+METHOD = Method(
+    name="labels-only",
+    line="Trains on the given labels of clients alone.",
+    needs="labels for some points of clients",
+    paper="rival in Scott, Yeo and Lampert, TMLR 2023, arXiv:2210.06434",
+    strategy=LabelsOnly,
+    client=LabelsOnlyClient,
+    settings=(LabelSettings, StageSettings, LabelsOnlySettings),
+    data="partly-labeled",
+)

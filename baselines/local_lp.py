@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from fedul_flwr import learning
-from fedul_flwr.config.method_settings import PropagationSettings
+from fedul_flwr.config.method_settings import (
+    LabelSettings,
+    PropagationSettings,
+    PseudoLabelSettings,
+    WeakViewSettings,
+)
+from fedul_flwr.config.methods import Method
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
@@ -48,3 +54,15 @@ class LocalLPClient(Client[PartlyLabeledData]):
         # The largest is that of all points in the graph, labeled ones included.
         divisor = float(propagated.confidence.max()) if options.is_scaled else 1.0
         return learning.PseudoLabels(*graph.of_unlabeled(propagated), divisor)
+
+
+METHOD = Method(
+    name="local-lp",
+    line="Labels spread within each client only.",
+    needs="labels for some points of clients, and their other points",
+    paper="rival in Scott, Yeo and Lampert, TMLR 2023, arXiv:2210.06434",
+    strategy=LocalLP,
+    client=LocalLPClient,
+    settings=(LabelSettings, PseudoLabelSettings, PropagationSettings, WeakViewSettings),
+    data="partly-labeled",
+)

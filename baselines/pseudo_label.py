@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedul_flwr import learning
+from fedul_flwr.config.method_settings import LabelSettings, PseudoLabelSettings, WeakViewSettings
+from fedul_flwr.config.methods import Method
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import labeling_views, staged_task
@@ -40,3 +42,15 @@ def label_by_network(
     plan = learning.local_plan(data.settings)
     logits = learning.predict_logits(model, data.examples.inputs, points, plan, views)
     return learning.PseudoLabels(*learning.network_labels(logits))
+
+
+METHOD = Method(
+    name="pseudo-label",
+    line="The model's own predictions are labels, made anew in every round.",
+    needs="labels for some points of clients, and their other points",
+    paper="rival in Scott, Yeo and Lampert, TMLR 2023, arXiv:2210.06434",
+    client=PseudoLabelClient,
+    settings=(LabelSettings, PseudoLabelSettings, WeakViewSettings),
+    data="partly-labeled",
+    needs_labels=False,
+)

@@ -8,16 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from fedul_flwr import learning
-from fedul_flwr.config.method_settings import LabelSourceSettings, SemiFLSettings
+from fedul_flwr.config.base import Settings, only_without
+from fedul_flwr.config.method_settings import (
+    AdaptiveConfidence,
+    LabelSettings,
+    LabelSourceSettings,
+    ScenarioSettings,
+    ServerTrainingSettings,
+    StrongViewSettings,
+    Weight,
+)
+from fedul_flwr.config.methods import Method
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.shared import MORE_THAN_MODELS
+from fedul_flwr.config.shared import MORE_THAN_MODELS, UNWEIGHTED
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import (
     CONFIDENT_SHARE,
@@ -55,6 +65,31 @@ from fedul_flwr.learning.task import Batch, Records, Report, Round, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+class SemiFLSettings(Settings):
+    """SemiFL (Diao et al. 2022), and what (FL)² adds to it (Lee et al. 2024)."""
+
+    table: ClassVar[str] = "semifl"
+    threshold: AdaptiveConfidence = 0.95
+    """Smallest top probability, by the model that a client received, of the points that it trains
+    on. `adaptive` is (FL)²'s: the mean top probability of the client's points, less for classes
+    that the model seldom predicts there."""
+    mix_weight: Weight = 1.0
+    """Weight of the loss of points mixed with others, sure or not; (FL)² has 0."""
+    learning_status: Annotated[
+        bool, only_without("base", *UNWEIGHTED), only_without("client-weights", "examples")
+    ] = False
+    """Weigh clients by 1 − the mean top probability of their points ((FL)²): those whose points the
+    model knows least count most. They send that number. Otherwise `client-weights` counts."""
+    alignment: bool = False
+    """Whether a client scales its points' probabilities before it makes pseudo labels, so that the
+    mean over the last round's clients is the class shares of the server's labels. Only with a
+    server whose labels have about the clients' shares. Clients send the mean of theirs."""
+    sharpness: Weight = 0.0
+    """Radius ρ of (FL)²'s consistency between the weights and the worst ones near them; 0 leaves it
+    out, (FL)² has 0.1, and 1 for CIFAR-100. A step then costs three times as much."""
+
 
 STATISTICS = "batch-statistics"
 """Phase in which clients compute statistics of batch norm."""
@@ -309,3 +344,20 @@ DISCLOSURES = (
     ),
 )
 """Sent by a client."""
+
+
+METHOD = Method(
+    name="semifl",
+    line="SemiFL: the server trains after clients, which trust and mix its sure predictions.",
+    needs="labeled points at the server, and clients' unlabeled points",
+    paper="Diao, Ding and Tarokh, NeurIPS 2022, arXiv:2106.01432",
+    strategy=SemiFL,
+    client=SemiFLClient,
+    disclosures="fedul_flwr.baselines.semifl:DISCLOSURES",
+    settings=(
+        *(LabelSettings, ScenarioSettings, StrongViewSettings, ServerTrainingSettings),
+        SemiFLSettings,
+    ),
+    data="partly-labeled",
+    can_sum=False,
+)

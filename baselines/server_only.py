@@ -9,6 +9,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
 
+from fedul_flwr.config.method_settings import ServerTrainingSettings, UnlabeledSetSettings
+from fedul_flwr.config.methods import Method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.strategy import Strategy, refuse_turns
@@ -58,3 +60,15 @@ class ServerOnly(Strategy):
     def summary(self) -> None:
         """Log that no base is used."""
         log(INFO, "\t├──> %s: no client takes part", type(self).__name__)
+
+
+METHOD = Method(
+    name="server-only",
+    line="Trains on the server's labels alone; clients do nothing.",
+    needs="labeled points at the server",
+    paper="A Bi-Objective Optimization Approach for Enhancing FedUL, project report",
+    strategy=ServerOnly,
+    disclosures="fedul_flwr.federated.disclosure:DESCRIBE_ONLY",
+    settings=(UnlabeledSetSettings, ServerTrainingSettings),
+    can_sum=False,
+)

@@ -9,7 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from fedul_flwr import learning
-from fedul_flwr.config.method_settings import SupervisedSettings
+from fedul_flwr.config.method_settings import SupervisedSettings, UnlabeledSetSettings
+from fedul_flwr.config.methods import Method
+from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.data.own_points import OwnPoints, labeled_own_points, set_aside
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_split import open_labeled_points, open_unlabeled_sets
@@ -122,3 +124,15 @@ class SupervisedClient(Client[LabeledData]):
                 points.inputs, points.points, points.labels, plan, count
             )
         return Task(batches, on_logits(learning.scaled_cross_entropy(1.0)))
+
+
+METHOD = Method(
+    name="supervised",
+    line="Federated learning with labels for all points of clients, or a part: the ceiling.",
+    needs="labels for all points of clients, or a fraction",
+    paper="McMahan et al., AISTATS 2017, arXiv:1602.05629",
+    client=SupervisedClient,
+    disclosures="fedul_flwr.baselines.supervised:DISCLOSURES",
+    settings=(UnlabeledSetSettings, SupervisedSettings, DPSettings),
+    data="labels",
+)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fedul_flwr import learning
 from fedul_flwr.config.method_settings import ConsistencySettings
+from fedul_flwr.config.methods import MATCHING, Method
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import streamed_task
@@ -35,3 +36,15 @@ class UDAClient(Client[PartlyLabeledData]):
             weak_view=learning.weak_view(self.settings),
         )
         return streamed_task(self.data, round, objective)
+
+
+METHOD = Method(
+    name="uda",
+    line="The same prediction for a point and its strong view, by divergence of posteriors.",
+    needs="labels for some points of clients or of the server, and clients' other points",
+    paper="Xie et al. 2020, rival in Jeong et al., ICLR 2021, arXiv:2006.12097",
+    client=UDAClient,
+    settings=MATCHING,
+    data="partly-labeled",
+    needs_labels=False,
+)

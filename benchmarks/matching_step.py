@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from benchmarks.report import Bar, Outcome
-from fedul_flwr.config.method_settings import FedMatchSettings
 from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.learning.batches import matching_batches
 from fedul_flwr.learning.device import move_model, retain_freed_memory
@@ -20,6 +19,7 @@ from fedul_flwr.learning.parts import decompose
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 from fedul_flwr.models import build_model
+from fedul_flwr.strategies.fedmatch import FedMatchSettings
 
 MODELS = ("resnet9", "resnet9-quarter")
 SHAPE, NUM_CLASSES, BATCH = (32, 32, 3), 10, 100

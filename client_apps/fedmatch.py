@@ -11,7 +11,7 @@ import numpy as np
 from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr import learning
-from fedul_flwr.config.method_settings import FedMatchSettings, ScenarioSettings, ViewSettings
+from fedul_flwr.config.method_settings import ScenarioSettings, ViewSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import CONFIDENT_SHARE, Arrays
@@ -43,6 +43,7 @@ from fedul_flwr.learning.parts import (
     unlabeled_part,
 )
 from fedul_flwr.learning.task import Records, Round
+from fedul_flwr.strategies.fedmatch import FedMatchSettings
 
 if TYPE_CHECKING:
     from torch import nn

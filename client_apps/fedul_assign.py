@@ -7,8 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from fedul_flwr import learning
-from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
+from fedul_flwr.client_apps.fedul_consistency import (
+    FedULConsistencyClient,
+    FedULConsistencySettings,
+)
 from fedul_flwr.config.method_settings import FedULSettings
+from fedul_flwr.config.methods import Method
+from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.data.types import Floats, Ints
 from fedul_flwr.learning.task import Round, Task
 
@@ -39,3 +44,15 @@ class FedULAssignClient(FedULConsistencyClient):
         learns = self.settings[FedULSettings].learn_priors
         shares = self._learned(round.number) if learns else self.data.sets.priors
         return learning.assign_sets(log_p, members, shares)
+
+
+METHOD = Method(
+    name="fedul-assign",
+    line="FedUL, and strong views trained on classes assigned under the shares of each set.",
+    needs="unlabeled sets with known class shares at clients, at least as many sets as classes",
+    paper="ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
+    strategy="fedul_flwr.strategies.fedul:FedULStrategy",
+    client=FedULAssignClient,
+    disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
+    settings=(FedULSettings, FedULConsistencySettings, DPSettings),
+)

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
 
 from fedul_flwr import learning
 from fedul_flwr.client_apps.fedul import FedULClient
-from fedul_flwr.config.base import ADAPTIVE
-from fedul_flwr.config.method_settings import FedULConsistencySettings
+from fedul_flwr.config.base import ADAPTIVE, OR_ADAPTIVE, Settings
+from fedul_flwr.config.method_settings import FedULSettings
+from fedul_flwr.config.methods import Method
+from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.federated.reports import CONFIDENT, Numbers
 from fedul_flwr.learning.task import Round, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+class FedULConsistencySettings(Settings):
+    """FedUL with consistency between weak and strong views, of `fedul-assign` too."""
+
+    table: ClassVar[str] = "fedul-consistency"
+    strong_views: ClassVar[bool] = True
+    weight: Annotated[float, Field(ge=0)] = 0.3
+    """Weight of the consistency loss; 0 is FedUL."""
+    threshold: Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE] = 0.95
+    """Smallest top probability of the weak view with which the strong view is trained on; with
+    `fedul-assign` the smallest probability of the assigned class.
+    `adaptive` is the mean top probability of a client's points by the model that it received:
+    some point always reaches it, and wrong targets count early."""
+    ramp_up_rounds: Annotated[int, Field(ge=0)] = 20
+    """First rounds, over which the weight grows as exp(-5·(1 − t)²)."""
+
 
 STRONG_VIEWS = {
     "consistency-loss": Numbers(
@@ -61,3 +82,15 @@ class FedULConsistencyClient(FedULClient):
         logits = learning.predict_logits(self.model, sets.inputs, sets.points, round.plan)
         weights = log_weights.to(logits)[torch.from_numpy(sets.sets)]
         return learning.threshold_for(threshold, (logits + weights).softmax(dim=1).amax(dim=1))
+
+
+METHOD = Method(
+    name="fedul-consistency",
+    line="FedUL, and the same prediction for two views of a point.",
+    needs="unlabeled sets with known class shares at clients, at least as many sets as classes",
+    paper="ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
+    strategy="fedul_flwr.strategies.fedul:FedULStrategy",
+    client=FedULConsistencyClient,
+    disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
+    settings=(FedULSettings, FedULConsistencySettings, DPSettings),
+)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr import learning
 from fedul_flwr.client_apps.xclp import propagation_client, propagation_disclosures
-from fedul_flwr.config.method_settings import XCLPPredictSettings, XCLPSettings
+from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.local_files import own_data, refuse_unwritable
 from fedul_flwr.data.run_files.label_files import (
@@ -35,6 +35,7 @@ from fedul_flwr.propagation.client import (
 )
 from fedul_flwr.propagation.phases import END, LABEL, LAST, PREVIOUS_LABELS, UNOPENED
 from fedul_flwr.secure.rowsums import WrongSumError
+from fedul_flwr.strategies.xclp_predict import XCLPPredictSettings
 
 DISCLOSURES = (
     *REGISTRATION,

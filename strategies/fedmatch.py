@@ -8,16 +8,28 @@ from functools import cached_property
 from logging import WARNING
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.common import log
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fedul_flwr import learning
 from fedul_flwr.config.auto_settings import unresolved
-from fedul_flwr.config.method_settings import FedMatchSettings, SupervisedPartSettings
+from fedul_flwr.config.base import ADAPTIVE, Settings, only_with, only_without
+from fedul_flwr.config.method_settings import (
+    AdaptiveConfidence,
+    LabelSettings,
+    ScenarioSettings,
+    ServerTrainingSettings,
+    SupervisedPartSettings,
+    ViewSettings,
+    WeakViewSettings,
+    Weight,
+)
+from fedul_flwr.config.methods import Method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.shared import MORE_THAN_MODELS
 from fedul_flwr.data.run_files.store import RunDirectory
@@ -36,9 +48,47 @@ from fedul_flwr.learning.parts import (
 )
 from fedul_flwr.strategies.fedmatch_parts import ClientModelCache, PartsCodec, WholeParts, is_stale
 
+WITH_PARTS = only_with("fedmatch.decomposition", True)
+WITH_HELPERS = only_without("fedmatch.helpers", 0)
+
+
+class FedMatchSettings(Settings):
+    """FedMatch: inter-client consistency and disjoint learning of sigma and psi."""
+
+    table: ClassVar[str] = "fedmatch"
+    consistency_weight: Weight = 1e-2
+    """Weight λ_ICCS of the consistency loss Φ (eq. 2)."""
+    l2_weight: Annotated[Weight, WITH_PARTS] = 10.0
+    """Weight λ_L2 of ‖σ − ψ‖² (eq. 5)."""
+    l1_weight: Annotated[Weight, WITH_PARTS] = 1e-4
+    """Weight λ_L1 of ‖ψ‖₁ (eq. 5); the text has 1e-5 with labels at the server."""
+    threshold: AdaptiveConfidence = ADAPTIVE
+    """Smallest top probability (τ) with which a point is trained on. `adaptive` is the mean top
+    probability of a client's unlabeled points by the model that it received, so some point always
+    reaches it; 0.85 in the text, 0.75 in the authors' code."""
+    helpers: Annotated[int, Field(ge=0)] = 2
+    """Number of other clients' models (H) that vote on pseudo labels and are targets of the
+    consistency loss; 0 is FedMatch without inter-client consistency."""
+    helper_interval: Annotated[int, Field(ge=1), WITH_HELPERS] = 10
+    """Helpers are sent in every round whose number is a multiple of this."""
+    keep_helpers: Annotated[bool, WITH_HELPERS] = False
+    """Whether clients reuse their last helpers in the rounds between; not in the authors' code."""
+    decomposition: bool = True
+    """Whether the model's weights are θ = σ + ψ, with σ trained on labeled and ψ on unlabeled
+    points; otherwise both train θ."""
+    evaluate_with: Annotated[Literal["both", "sigma", "psi"], WITH_PARTS] = "both"
+    """Weights of the model that is evaluated and saved: σ + ψ, or one of them alone (ablation)."""
+    psi_cutoff: Annotated[Weight, WITH_PARTS] = 5e-6
+    """Values of ψ smaller than this in magnitude count as 0 at evaluation; 1e-5 in the authors'
+    code with labels at the server."""
+    difference_threshold: Annotated[Weight, only_with("secure-sum", "off")] = 5e-5
+    """Changes of a weight smaller than this in magnitude are not sent, in either direction; 1e-5 in
+    the authors' code with labels at the server; 0 sends all."""
+
+
 PSI_FACTOR = 0.2
 """Initial psi as a multiple of the initial sigma (authors' code)."""
-PARTS = "parts/"
+STATE = "parts/"
 """Prefix of the parts in a resumed run's state."""
 FARTHEST = 3.0
 """With a robust base: largest distance of a helper's parts from the combined ones, in median
@@ -249,13 +299,34 @@ class FedMatchStrategy(Strategy):
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """The base's state, the parts, clients' last exchanges, and embeddings."""
-        parts = {PARTS + name: array for name, array in flatten(self.codec.parts).items()}
+        parts = {STATE + name: array for name, array in flatten(self.codec.parts).items()}
         state = parts | self.codec.cache.state_dict() | self.helpers.state_dict()
         return super().state_dict() | state
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
-        self.codec.parts = unflatten(below(PARTS, state))
+        self.codec.parts = unflatten(below(STATE, state))
         self.codec.cache.load_state_dict(state)
         self.helpers.load_state_dict(state)
+
+
+METHOD = Method(
+    name="fedmatch",
+    line="FedMatch: consistency with similar clients' models, in two parts sent sparsely.",
+    needs="labels for some points of clients or of the server, and clients' other points",
+    paper="Jeong et al., ICLR 2021, arXiv:2006.12097",
+    strategy=FedMatchStrategy,
+    client="fedul_flwr.client_apps.fedmatch:FedMatchClient",
+    disclosures="fedul_flwr.client_apps.fedmatch:DISCLOSURES",
+    settings=(
+        LabelSettings,
+        ScenarioSettings,
+        ViewSettings,
+        ServerTrainingSettings,
+        WeakViewSettings,
+        FedMatchSettings,
+    ),
+    data="partly-labeled",
+    needs_labels=False,
+)

@@ -9,6 +9,9 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.class_priors import checked_prior
+from fedul_flwr.config.method_settings import FedULSettings
+from fedul_flwr.config.methods import Method
+from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.data.class_priors import mean_prior, uniform_prior
 from fedul_flwr.data.set_check import directions_of_gram
 from fedul_flwr.data.types import Content, Floats, Value, numbers
@@ -102,3 +105,15 @@ class FedULStrategy(Strategy):
         if len(masses) != self.num_classes or (masses < 0).any() or not masses.any():
             raise BadMessageError(f"a message came with no valid {CLASS_MASSES}")
         return masses
+
+
+METHOD = Method(
+    name="fedul",
+    line="FedUL: trains to predict a point's set through a fixed map of class posteriors.",
+    needs="unlabeled sets with known class shares at clients, at least as many sets as classes",
+    paper="Lu et al., ICLR 2022, arXiv:2204.03304",
+    strategy=FedULStrategy,
+    client="fedul_flwr.client_apps.fedul:FedULClient",
+    disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
+    settings=(FedULSettings, DPSettings),
+)

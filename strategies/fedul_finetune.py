@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fedul_flwr.config.method_settings import FedULSettings, ServerTrainingSettings
+from fedul_flwr.config.methods import Method
+from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.strategies.fedul import FedULStrategy
 
 
@@ -15,3 +18,16 @@ class FedULFinetune(FedULStrategy):
     trains_at_server = True
     server_order = "after"
     can_train_in_parallel = False
+
+
+METHOD = Method(
+    name="fedul-finetune",
+    line="FedUL with M1: the server trains the combined model on its labels after every round.",
+    needs="unlabeled sets with known class shares at clients, at least as many sets as classes; "
+    "labeled points at the server",
+    paper="A Bi-Objective Optimization Approach for Enhancing FedUL, project report",
+    strategy=FedULFinetune,
+    client="fedul_flwr.client_apps.fedul:FedULClient",
+    disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
+    settings=(FedULSettings, ServerTrainingSettings, DPSettings),
+)

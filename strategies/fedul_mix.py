@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from flwr.app import ArrayRecord
+from typing import Annotated, ClassVar, Literal
 
-from fedul_flwr.config.method_settings import FedULMixSettings
+from flwr.app import ArrayRecord
+from pydantic import Field
+
+from fedul_flwr.config.base import Settings
+from fedul_flwr.config.method_settings import FedULSettings, ServerTrainingSettings
+from fedul_flwr.config.methods import Method
+from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.federated.updates import mix
 from fedul_flwr.strategies.fedul import FedULStrategy
+
+
+class FedULMixSettings(Settings):
+    """Mixing FedUL's model with one trained at the server (bi-objective FedUL, method 2)."""
+
+    table: ClassVar[str] = "fedul-mix"
+    mixing_weight: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Weight lambda of the server's model f' in (1 − lambda)·f + lambda·f'."""
+    independent: Literal["restart", "persistent"] = "restart"
+    """Whether f' restarts from the aggregated f in every round, or continues from its own last
+    round."""
+
 
 INDEPENDENT = "independent"
 """Name of f' in the state of a run, if it is persistent."""
@@ -39,3 +57,16 @@ class FedULMix(FedULStrategy):
         if self.mixing.independent == "persistent":
             self.state[INDEPENDENT] = to_arrays(independent)
         return mix(arrays, independent, self.mixing.mixing_weight), loss
+
+
+METHOD = Method(
+    name="fedul-mix",
+    line="FedUL with M2: the server mixes the combined model with one trained on its labels.",
+    needs="unlabeled sets with known class shares at clients, at least as many sets as classes; "
+    "labeled points at the server",
+    paper="A Bi-Objective Optimization Approach for Enhancing FedUL, project report",
+    strategy=FedULMix,
+    client="fedul_flwr.client_apps.fedul:FedULClient",
+    disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
+    settings=(FedULSettings, ServerTrainingSettings, FedULMixSettings, DPSettings),
+)

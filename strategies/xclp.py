@@ -11,7 +11,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedul_flwr.config.method_settings import XCLPSettings
+from fedul_flwr.config.method_settings import (
+    LabelSettings,
+    PseudoLabelSettings,
+    WeakViewSettings,
+    XCLPSettings,
+)
+from fedul_flwr.config.methods import Method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Content, Floats, number
@@ -112,3 +118,17 @@ class XCLPStrategy(Strategy):
         diagnostics = (cast(MetricRecord, reply.content[DIAGNOSTICS]) for reply in replies)
         if unopened := sum(bool(diagnostic.get(UNOPENED)) for diagnostic in diagnostics):
             log(WARNING, "Round %s: %s", self.record.round, wrong_sum(unopened))
+
+
+METHOD = Method(
+    name="xclp",
+    line="Labels spread across clients in every round by similar features, under encryption.",
+    needs="labels for some points of clients, and their other points; at least three clients with "
+    "labels",
+    paper="Scott, Yeo and Lampert, TMLR 2023, arXiv:2210.06434",
+    strategy=XCLPStrategy,
+    client="fedul_flwr.client_apps.xclp:XCLPClient",
+    disclosures="fedul_flwr.client_apps.xclp:DISCLOSURES",
+    settings=(LabelSettings, PseudoLabelSettings, XCLPSettings, WeakViewSettings),
+    data="partly-labeled",
+)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from logging import WARNING
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from flwr.common import log
 from flwr.serverapp import Grid
+from pydantic import Field
 
-from fedul_flwr.config.method_settings import LabelSettings, XCLPPredictSettings, XCLPSettings
+from fedul_flwr.config.base import Settings
+from fedul_flwr.config.method_settings import LabelSettings, XCLPSettings
+from fedul_flwr.config.methods import Method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Content, count, number
@@ -29,6 +33,23 @@ from fedul_flwr.propagation.server import (
     wrong_sum,
 )
 from fedul_flwr.secure.similarity import TooFewClientsError
+
+
+class XCLPPredictSettings(Settings):
+    """Labels for the clients' own points, without training (XCLP, section 4.1)."""
+
+    table: ClassVar[str] = "xclp-predict"
+    features: Literal["pixels", "model"] = "pixels"
+    """Features for similarities: pixels, or the inputs of the model's last layer, with weights from
+    `start-from`."""
+    groups: Annotated[int, Field(ge=1)] = 1
+    """Number of random groups of clients; labels are propagated within each group (FEMNIST in the
+    paper: 50)."""
+    use_unlabeled: bool = True
+    """Whether the graph contains unlabeled training points, or only labeled and new ones
+    (`labels.new-fraction`)."""
+    leave_one_out: bool = False
+    """For each client, also propagate without its labels to all of its points."""
 
 
 class XCLPPredict(Strategy):
@@ -175,3 +196,19 @@ def _check_reply(client: ClientRef, answer: Content) -> None:
     del client
     if not isinstance(answer.values.get(UNOPENED), bool):
         raise BadMessageError(f"A message came with no valid {UNOPENED}.")
+
+
+METHOD = Method(
+    name="xclp-predict",
+    line="The same once, without training: labels for clients' points, and no model.",
+    needs="labels for some points of clients, and their other points; at least three clients with "
+    "labels",
+    paper="Scott, Yeo and Lampert, TMLR 2023, arXiv:2210.06434",
+    strategy=XCLPPredict,
+    client="fedul_flwr.client_apps.xclp_predict:XCLPPredictClient",
+    disclosures="fedul_flwr.client_apps.xclp_predict:DISCLOSURES",
+    settings=(LabelSettings, XCLPSettings, XCLPPredictSettings),
+    data="partly-labeled",
+    can_sum=False,
+    trains=False,
+)

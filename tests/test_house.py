@@ -12,8 +12,9 @@ from benchmarks.house import sentences_of
 
 ROOT = Path(__file__).parents[1]
 ORDER = (
-    *("errors", "config", "data", "surrogate", "models", "learning", "extractors", "secure"),
-    *("propagation", "federated", "strategies", "client_apps", "baselines", "results", "run"),
+    *("lazy", "errors", "config", "data", "surrogate", "models", "learning", "extractors"),
+    *("secure", "propagation", "federated", "method"),
+    *("strategies", "client_apps", "baselines", "results", "run"),
     *("client_app", "server_app", "engine", "experiments", "deploy", "api", "cli"),
 )
 """Packages and modules of fedul_flwr: each imports from those before it alone."""

@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedul_flwr.config.base import ADAPTIVE, OR_ADAPTIVE, Settings, only_with, only_without
+from fedul_flwr.config.base import OR_ADAPTIVE, Settings, only_with, only_without
 from fedul_flwr.config.privacy import DPSettings
-from fedul_flwr.config.shared import NEW_SPLIT, SIMULATED, UNWEIGHTED
+from fedul_flwr.config.shared import NEW_SPLIT, SIMULATED
 
 LABELED_CLIENTS = only_without("scenario.labels-at", "server")
 LABELED_SERVER = only_without("scenario.labels-at", "clients")
@@ -62,17 +62,6 @@ class ServerTrainingSettings(Settings):
     models; or in `parallel`, from the model that they receive, and its model has half of the weight
     in the mean. `auto` is the order of the method's paper: `after` for `semifl`, `fedul-finetune`
     and `fedul-mix`, `before` for the others."""
-
-
-class FedULMixSettings(Settings):
-    """Mixing FedUL's model with one trained at the server (bi-objective FedUL, method 2)."""
-
-    table: ClassVar[str] = "fedul-mix"
-    mixing_weight: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Weight lambda of the server's model f' in (1 − lambda)·f + lambda·f'."""
-    independent: Literal["restart", "persistent"] = "restart"
-    """Whether f' restarts from the aggregated f in every round, or continues from its own last
-    round."""
 
 
 class UnlabeledSetSettings(Settings):
@@ -165,22 +154,6 @@ def may_ask_for_shares(fedul: FedULSettings, dp: DPSettings) -> bool:
     return fedul.surrogate_loss != "release" and dp.clipping == "none"
 
 
-class FedULConsistencySettings(Settings):
-    """FedUL with consistency between weak and strong views, of `fedul-assign` too."""
-
-    table: ClassVar[str] = "fedul-consistency"
-    strong_views: ClassVar[bool] = True
-    weight: Annotated[float, Field(ge=0)] = 0.3
-    """Weight of the consistency loss; 0 is FedUL."""
-    threshold: Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE] = 0.95
-    """Smallest top probability of the weak view with which the strong view is trained on; with
-    `fedul-assign` the smallest probability of the assigned class.
-    `adaptive` is the mean top probability of a client's points by the model that it received:
-    some point always reaches it, and wrong targets count early."""
-    ramp_up_rounds: Annotated[int, Field(ge=0)] = 20
-    """First rounds, over which the weight grows as exp(-5·(1 − t)²)."""
-
-
 class SupervisedSettings(Settings):
     """Supervised federated training, the upper bound for methods without labels."""
 
@@ -190,74 +163,6 @@ class SupervisedSettings(Settings):
     steps: Annotated[Literal["labeled", "sets"], SIMULATED] = "labeled"
     """Steps per epoch: one pass over the labeled points, or as many as FedUL makes in a pass over
     the client's unlabeled sets, which repeats labeled points."""
-
-
-class FedPLSettings(Settings):
-    """Pseudo labels from class priors (Diao et al. 2021, as in the FedUL paper, eq. 14 to 17)."""
-
-    table: ClassVar[str] = "fedpl"
-    threshold: Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE] = 0.4
-    """Smallest top probability (tau) with which a point is confident: it is then trained on its
-    pseudo label alone. `adaptive` is the mean top probability of a client's points, in every
-    round."""
-    warm_up_rounds: Annotated[int, Field(ge=0), *OR_ADAPTIVE] = ADAPTIVE
-    """First rounds, with plain cross-entropy on all pseudo labels. With `adaptive` a client is in
-    warm-up in every round in which fewer than half of its points are confident, by the model that
-    it received; so it always trains. With a number (5 in the authors' code) a client without
-    confident points trains nothing afterwards."""
-    recipe: Annotated[Literal["paper", "release"], SIMULATED] = "paper"
-    """Form of the method: the paper's, or that of the authors' code. In the paper's, the label of a
-    set is the class with the largest prior that the client knows, every confident point is paired
-    with a random other one, and points are mixed. In the other, it is the class with the largest of
-    the priors from which the simulation assigned the points (class m mod K for set m with
-    `fedul.priors = "dominant"`; the two differ if a client has few points of a class), only as many
-    points are paired as the smaller group has, steps without one of the groups are skipped, and the
-    model's outputs are mixed."""
-    relabel: bool = False
-    """After the warm-up, use the current model's prediction in each step as a point's label
-    (authors' code); the labels of sets then have no effect."""
-
-
-class FedLLPSettings(Settings):
-    """Label proportions (Dulac-Arnold et al. 2019, as in the FedUL paper, eq. 18)."""
-
-    table: ClassVar[str] = "fedllp"
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Probability of dropout in training after every layer but the last, or between the stages of
-    a ResNet (authors' code: 0.2)."""
-    bag_size: Annotated[int, Field(ge=0)] = 0
-    """If set, a step has as many bags of this size as `batch-size` allows, at least one. A bag is a
-    whole set or, of a larger set, a random part. A part has the class shares of its set in
-    expectation only, and is trained as if it had them exactly; `fedllp-pvc` refuses parts. With 0
-    every set is a step of its own, and `batch-size` has no effect."""
-
-
-class FedLLPVATSettings(Settings):
-    """Virtual adversarial training in addition to label proportions (Tsai & Lin 2020)."""
-
-    table: ClassVar[str] = "fedllp-vat"
-    alpha: Annotated[float, Field(ge=0)] = 5e-4
-    """Weight of the consistency loss (FedUL paper: MNIST 5e-4, others 0.05)."""
-    radius: Annotated[float, Field(gt=0)] = 1e-2
-    """L2 norm of a point's perturbation, for images in [-1, 1] (FedUL paper: MNIST 1e-2,
-    others 6.0)."""
-    recipe: Literal["paper", "release"] = "paper"
-    """Form of the method: the paper's, or that of the authors' code. There the ramp takes 20 epochs
-    and begins anew in each, so that the weight stays at 0.7 to 1.1 % of alpha, and `radius` is in
-    units of the pixels' standard deviation in MNIST (gray) or CIFAR-10 (color): 0.6 or 0.4 times
-    as large."""
-
-
-class FedLLPDCSettings(Settings):
-    """Consistency with assigned classes in addition to label proportions (LLP-DC)."""
-
-    table: ClassVar[str] = "fedllp-dc"
-    strong_views: ClassVar[bool] = True
-    weight: Annotated[float, Field(ge=0)] = 0.5
-    """Weight of the cross-entropy of strong views; 0 is FedLLP."""
-    threshold: Annotated[float, Field(ge=0, lt=1)] = 0.6
-    """Smallest probability that the weak view gives the assigned class, with which the strong view
-    is trained on it."""
 
 
 Weight = Annotated[float, Field(ge=0)]
@@ -331,87 +236,6 @@ class ConsistencySettings(ViewSettings):
 
     unsupervised_weight: Weight = 1.0
     """Weight λ_u of the consistency loss."""
-
-
-class FixMatchSettings(Settings):
-    """FixMatch with the unchanged image as weak view (Sohn et al. 2020, as in FedMatch)."""
-
-    table: ClassVar[str] = "fixmatch"
-    threshold: AdaptiveConfidence = ADAPTIVE
-    """Smallest top probability (τ) with which a point is trained on its pseudo label. `adaptive` is
-    the mean top probability of a client's unlabeled points by the model that it received, so some
-    point always reaches it; 0.85 in FedMatch's paper."""
-
-
-class SemiFLSettings(Settings):
-    """SemiFL (Diao et al. 2022), and what (FL)² adds to it (Lee et al. 2024)."""
-
-    table: ClassVar[str] = "semifl"
-    threshold: AdaptiveConfidence = 0.95
-    """Smallest top probability, by the model that a client received, of the points that it trains
-    on. `adaptive` is (FL)²'s: the mean top probability of the client's points, less for classes
-    that the model seldom predicts there."""
-    mix_weight: Weight = 1.0
-    """Weight of the loss of points mixed with others, sure or not; (FL)² has 0."""
-    learning_status: Annotated[
-        bool, only_without("base", *UNWEIGHTED), only_without("client-weights", "examples")
-    ] = False
-    """Weigh clients by 1 − the mean top probability of their points ((FL)²): those whose points the
-    model knows least count most. They send that number. Otherwise `client-weights` counts."""
-    alignment: bool = False
-    """Whether a client scales its points' probabilities before it makes pseudo labels, so that the
-    mean over the last round's clients is the class shares of the server's labels. Only with a
-    server whose labels have about the clients' shares. Clients send the mean of theirs."""
-    sharpness: Weight = 0.0
-    """Radius ρ of (FL)²'s consistency between the weights and the worst ones near them; 0 leaves it
-    out, (FL)² has 0.1, and 1 for CIFAR-100. A step then costs three times as much."""
-
-
-class SAGESettings(Settings):
-    """SAGE: FixMatch whose pseudo labels the received model corrects (Liu et al. 2025)."""
-
-    table: ClassVar[str] = "sage"
-    threshold: Confidence = 0.95
-    """Smallest top probability, of the client's own model or of the one that it received, with
-    which a point is trained on its pseudo label."""
-
-
-PARTS = only_with("fedmatch.decomposition", True)
-HELPERS = only_without("fedmatch.helpers", 0)
-
-
-class FedMatchSettings(Settings):
-    """FedMatch: inter-client consistency and disjoint learning of sigma and psi."""
-
-    table: ClassVar[str] = "fedmatch"
-    consistency_weight: Weight = 1e-2
-    """Weight λ_ICCS of the consistency loss Φ (eq. 2)."""
-    l2_weight: Annotated[Weight, PARTS] = 10.0
-    """Weight λ_L2 of ‖σ − ψ‖² (eq. 5)."""
-    l1_weight: Annotated[Weight, PARTS] = 1e-4
-    """Weight λ_L1 of ‖ψ‖₁ (eq. 5); the text has 1e-5 with labels at the server."""
-    threshold: AdaptiveConfidence = ADAPTIVE
-    """Smallest top probability (τ) with which a point is trained on. `adaptive` is the mean top
-    probability of a client's unlabeled points by the model that it received, so some point always
-    reaches it; 0.85 in the text, 0.75 in the authors' code."""
-    helpers: Annotated[int, Field(ge=0)] = 2
-    """Number of other clients' models (H) that vote on pseudo labels and are targets of the
-    consistency loss; 0 is FedMatch without inter-client consistency."""
-    helper_interval: Annotated[int, Field(ge=1), HELPERS] = 10
-    """Helpers are sent in every round whose number is a multiple of this."""
-    keep_helpers: Annotated[bool, HELPERS] = False
-    """Whether clients reuse their last helpers in the rounds between; not in the authors' code."""
-    decomposition: bool = True
-    """Whether the model's weights are θ = σ + ψ, with σ trained on labeled and ψ on unlabeled
-    points; otherwise both train θ."""
-    evaluate_with: Annotated[Literal["both", "sigma", "psi"], PARTS] = "both"
-    """Weights of the model that is evaluated and saved: σ + ψ, or one of them alone (ablation)."""
-    psi_cutoff: Annotated[Weight, PARTS] = 5e-6
-    """Values of ψ smaller than this in magnitude count as 0 at evaluation; 1e-5 in the authors'
-    code with labels at the server."""
-    difference_threshold: Annotated[Weight, only_with("secure-sum", "off")] = 5e-5
-    """Changes of a weight smaller than this in magnitude are not sent, in either direction; 1e-5 in
-    the authors' code with labels at the server; 0 sends all."""
 
 
 class StageSettings(Settings):
@@ -511,20 +335,3 @@ class XCLPSettings(PropagationSettings):
     def seed_is_public(self) -> bool:
         """Whether the server knows the seed of the codes."""
         return self.codes_seed == "run" or self.secure == "plaintext"
-
-
-class XCLPPredictSettings(Settings):
-    """Labels for the clients' own points, without training (XCLP, section 4.1)."""
-
-    table: ClassVar[str] = "xclp-predict"
-    features: Literal["pixels", "model"] = "pixels"
-    """Features for similarities: pixels, or the inputs of the model's last layer, with weights from
-    `start-from`."""
-    groups: Annotated[int, Field(ge=1)] = 1
-    """Number of random groups of clients; labels are propagated within each group (FEMNIST in the
-    paper: 50)."""
-    use_unlabeled: bool = True
-    """Whether the graph contains unlabeled training points, or only labeled and new ones
-    (`labels.new-fraction`)."""
-    leave_one_out: bool = False
-    """For each client, also propagate without its labels to all of its points."""

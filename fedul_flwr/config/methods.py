@@ -2,55 +2,20 @@
 
 from __future__ import annotations
 
+from collections import UserDict
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from fedul_flwr.config.base import Settings, load_reference, nearest, shown
 from fedul_flwr.config.method_settings import (
-    AdmissionSettings,
     ConsistencySettings,
-    FedLLPDCSettings,
-    FedLLPSettings,
-    FedLLPVATSettings,
-    FedMatchSettings,
-    FedPLSettings,
-    FedULConsistencySettings,
-    FedULMixSettings,
-    FedULSettings,
-    FixMatchSettings,
     LabelSettings,
-    LabelsOnlySettings,
-    LabelSourceSettings,
-    PropagationSettings,
-    PseudoLabelSettings,
-    SAGESettings,
     ScenarioSettings,
-    SemiFLSettings,
     ServerTrainingSettings,
-    StageSettings,
-    StrongViewSettings,
-    SupervisedPartSettings,
-    SupervisedSettings,
-    UnlabeledSetSettings,
-    ViewSettings,
     WeakViewSettings,
-    XCLPPredictSettings,
-    XCLPSettings,
 )
-from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.errors import UserError
-
-_SETS = "unlabeled sets with known class shares at clients"
-_K_SETS = f"{_SETS}, at least as many sets as classes"
-_SERVER = "labeled points at the server"
-_SOME = "labels for some points of clients, and their other points"
-_PARTLY_LABELED = "labels for some points of clients or of the server, and clients' other points"
-
-_FEDUL = "Lu et al., ICLR 2022, arXiv:2204.03304"
-_BI_OBJECTIVE = "A Bi-Objective Optimization Approach for Enhancing FedUL, project report"
-_FEDMATCH = "Jeong et al., ICLR 2021, arXiv:2006.12097"
-_XCLP = "Scott, Yeo and Lampert, TMLR 2023, arXiv:2210.06434"
-
 
 DataKind = Literal["unlabeled-sets", "labels", "partly-labeled", "fully-labeled"]
 """Kind of a client's training data."""
@@ -140,291 +105,53 @@ MATCHING = (
 )
 """Settings of methods that learn from few labels and from consistency."""
 
-_BUILT_IN = (
-    Method(
-        name="fedul",
-        line="FedUL: trains to predict a point's set through a fixed map of class posteriors.",
-        needs=_K_SETS,
-        paper=_FEDUL,
-        strategy="fedul_flwr.strategies.fedul:FedULStrategy",
-        client="fedul_flwr.client_apps.fedul:FedULClient",
-        disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
-        settings=(FedULSettings, DPSettings),
-    ),
-    # Bi-objective FedUL: a small labeled set at the server.
-    Method(
-        name="fedul-finetune",
-        line="FedUL with M1: the server trains the combined model on its labels after every round.",
-        needs=f"{_K_SETS}; {_SERVER}",
-        paper=_BI_OBJECTIVE,
-        strategy="fedul_flwr.strategies.fedul_finetune:FedULFinetune",
-        client="fedul_flwr.client_apps.fedul:FedULClient",
-        disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
-        settings=(FedULSettings, ServerTrainingSettings, DPSettings),
-    ),
-    Method(
-        name="fedul-mix",
-        line="FedUL with M2: the server mixes the combined model with one trained on its labels.",
-        needs=f"{_K_SETS}; {_SERVER}",
-        paper=_BI_OBJECTIVE,
-        strategy="fedul_flwr.strategies.fedul_mix:FedULMix",
-        client="fedul_flwr.client_apps.fedul:FedULClient",
-        disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
-        settings=(FedULSettings, ServerTrainingSettings, FedULMixSettings, DPSettings),
-    ),
-    Method(
-        name="fedul-consistency",
-        line="FedUL, and the same prediction for two views of a point.",
-        needs=_K_SETS,
-        paper="ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
-        strategy="fedul_flwr.strategies.fedul:FedULStrategy",
-        client="fedul_flwr.client_apps.fedul_consistency:FedULConsistencyClient",
-        disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
-        settings=(FedULSettings, FedULConsistencySettings, DPSettings),
-    ),
-    Method(
-        name="fedul-assign",
-        line="FedUL, and strong views trained on classes assigned under the shares of each set.",
-        needs=_K_SETS,
-        paper="ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
-        strategy="fedul_flwr.strategies.fedul:FedULStrategy",
-        client="fedul_flwr.client_apps.fedul_assign:FedULAssignClient",
-        disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
-        settings=(FedULSettings, FedULConsistencySettings, DPSettings),
-    ),
-    Method(
-        name="fedpl",
-        line="A set's most frequent class is the pseudo label of its points, with MixUp.",
-        needs=_SETS,
-        paper="Diao et al. 2021, as in Lu et al., ICLR 2022, arXiv:2204.03304",
-        client="fedul_flwr.baselines.fedpl:FedPLClient",
-        settings=(AdmissionSettings, FedPLSettings, DPSettings),
-    ),
-    Method(
-        name="fedllp",
-        line="The mean prediction of a set is trained to be its class shares.",
-        needs=_SETS,
-        paper="Dulac-Arnold et al. 2019, as in Lu et al., ICLR 2022, arXiv:2204.03304",
-        client="fedul_flwr.baselines.fedllp:FedLLPClient",
-        settings=(AdmissionSettings, FedLLPSettings, DPSettings),
-    ),
-    Method(
-        name="fedllp-vat",
-        line="FedLLP, and predictions that the worst small change of a point does not move.",
-        needs=_SETS,
-        paper="Tsai and Lin 2020, as in Lu et al., ICLR 2022, arXiv:2204.03304",
-        client="fedul_flwr.baselines.fedllp:FedLLPVATClient",
-        settings=(AdmissionSettings, FedLLPSettings, FedLLPVATSettings, DPSettings),
-    ),
-    Method(
-        name="fedllp-dc",
-        line="FedLLP, and strong views trained on classes assigned under the shares of each set.",
-        needs=_SETS,
-        paper="Ma et al., CVPR Findings 2026 (LLP-DC), each client its own sets",
-        client="fedul_flwr.baselines.fedllp_dc:FedLLPDCClient",
-        settings=(AdmissionSettings, FedLLPSettings, FedLLPDCSettings, DPSettings),
-    ),
-    Method(
-        name="fedllp-pvc",
-        line="The model makes the exact class counts of each set as probable as it can.",
-        needs="unlabeled sets with class shares that are exact counts, at clients",
-        paper="Ma et al., ICLR 2026 (LLP-PVC), each client its own sets",
-        client="fedul_flwr.baselines.fedllp_pvc:FedLLPPVCClient",
-        settings=(AdmissionSettings, FedLLPSettings, DPSettings),
-    ),
-    Method(
-        name="server-only",
-        line="Trains on the server's labels alone; clients do nothing.",
-        needs=_SERVER,
-        paper=_BI_OBJECTIVE,
-        strategy="fedul_flwr.baselines.server_only:ServerOnly",
-        client="fedul_flwr.federated.client:Client",
-        disclosures="fedul_flwr.federated.disclosure:DESCRIBE_ONLY",
-        # Uses the same split as the methods it is compared with, but only the server's part.
-        settings=(UnlabeledSetSettings, ServerTrainingSettings),
-        can_sum=False,
-    ),
-    # Upper bound: the points of the same split, with their labels.
-    Method(
-        name="supervised",
-        line="Federated learning with labels for all points of clients, or a part: the ceiling.",
-        needs="labels for all points of clients, or a fraction",
-        paper="McMahan et al., AISTATS 2017, arXiv:1602.05629",
-        client="fedul_flwr.baselines.supervised:SupervisedClient",
-        disclosures="fedul_flwr.baselines.supervised:DISCLOSURES",
-        settings=(UnlabeledSetSettings, SupervisedSettings, DPSettings),
-        data="labels",
-    ),
-    # Clients with labels for some points: XCLP and its rivals.
-    Method(
-        name="xclp",
-        line="Labels spread across clients in every round by similar features, under encryption.",
-        needs=f"{_SOME}; at least three clients with labels",
-        paper=_XCLP,
-        strategy="fedul_flwr.strategies.xclp:XCLPStrategy",
-        client="fedul_flwr.client_apps.xclp:XCLPClient",
-        disclosures="fedul_flwr.client_apps.xclp:DISCLOSURES",
-        settings=(LabelSettings, PseudoLabelSettings, XCLPSettings, WeakViewSettings),
-        data="partly-labeled",
-    ),
-    Method(
-        name="xclp-predict",
-        line="The same once, without training: labels for clients' points, and no model.",
-        needs=f"{_SOME}; at least three clients with labels",
-        paper=_XCLP,
-        strategy="fedul_flwr.strategies.xclp_predict:XCLPPredict",
-        client="fedul_flwr.client_apps.xclp_predict:XCLPPredictClient",
-        disclosures="fedul_flwr.client_apps.xclp_predict:DISCLOSURES",
-        settings=(LabelSettings, XCLPSettings, XCLPPredictSettings),
-        data="partly-labeled",
-        can_sum=False,
-        trains=False,
-    ),
-    Method(
-        name="labels-only",
-        line="Trains on the given labels of clients alone.",
-        needs="labels for some points of clients",
-        paper=f"rival in {_XCLP}",
-        strategy="fedul_flwr.baselines.labels_only:LabelsOnly",
-        client="fedul_flwr.baselines.labels_only:LabelsOnlyClient",
-        settings=(LabelSettings, StageSettings, LabelsOnlySettings),
-        data="partly-labeled",
-    ),
-    Method(
-        name="local-lp",
-        line="Labels spread within each client only.",
-        needs=_SOME,
-        paper=f"rival in {_XCLP}",
-        strategy="fedul_flwr.baselines.local_lp:LocalLP",
-        client="fedul_flwr.baselines.local_lp:LocalLPClient",
-        settings=(LabelSettings, PseudoLabelSettings, PropagationSettings, WeakViewSettings),
-        data="partly-labeled",
-    ),
-    Method(
-        name="pseudo-label",
-        line="The model's own predictions are labels, made anew in every round.",
-        needs=_SOME,
-        paper=f"rival in {_XCLP}",
-        client="fedul_flwr.baselines.pseudo_label:PseudoLabelClient",
-        settings=(LabelSettings, PseudoLabelSettings, WeakViewSettings),
-        data="partly-labeled",
-        needs_labels=False,
-    ),
-    Method(
-        name="fedsem",
-        line="The model's predictions are labels, made once after a stage with labels alone.",
-        needs=_SOME,
-        paper=f"Albaseer et al. 2020, rival in {_XCLP}",
-        strategy="fedul_flwr.baselines.fedsem:FedSem",
-        client="fedul_flwr.baselines.fedsem:FedSemClient",
-        settings=(LabelSettings, PseudoLabelSettings, WeakViewSettings),
-        data="partly-labeled",
-    ),
-    Method(
-        name="fedsiam",
-        line="Each client has a teacher, the running mean of its models (mean teacher).",
-        needs=_SOME,
-        paper=f"Long et al. 2020, rival in {_XCLP}",
-        strategy="fedul_flwr.baselines.fedsiam:FedSiam",
-        client="fedul_flwr.baselines.fedsiam:FedSiamClient",
-        disclosures="fedul_flwr.baselines.fedsiam:DISCLOSURES",
-        settings=(LabelSettings, StageSettings),
-        data="partly-labeled",
-        can_sum=False,
-    ),
-    Method(
-        name="fedmatch",
-        line="FedMatch: consistency with similar clients' models, in two parts sent sparsely.",
-        needs=_PARTLY_LABELED,
-        paper=_FEDMATCH,
-        strategy="fedul_flwr.strategies.fedmatch:FedMatchStrategy",
-        client="fedul_flwr.client_apps.fedmatch:FedMatchClient",
-        disclosures="fedul_flwr.client_apps.fedmatch:DISCLOSURES",
-        settings=(
-            LabelSettings,
-            ScenarioSettings,
-            ViewSettings,
-            ServerTrainingSettings,
-            WeakViewSettings,
-            FedMatchSettings,
-        ),
-        data="partly-labeled",
-        needs_labels=False,
-    ),
-    # FedMatch's rivals: consistency within each client, training with all labels, and training
-    # with the given labels only.
-    Method(
-        name="uda",
-        line="The same prediction for a point and its strong view, by divergence of posteriors.",
-        needs=_PARTLY_LABELED,
-        paper=f"Xie et al. 2020, rival in {_FEDMATCH}",
-        client="fedul_flwr.baselines.uda:UDAClient",
-        settings=MATCHING,
-        data="partly-labeled",
-        needs_labels=False,
-    ),
-    Method(
-        name="fixmatch",
-        line="A sure prediction for a point is the label of its strong view.",
-        needs=_PARTLY_LABELED,
-        paper=f"Sohn et al. 2020, rival in {_FEDMATCH}",
-        client="fedul_flwr.baselines.fixmatch:FixMatchClient",
-        settings=(*MATCHING, FixMatchSettings),
-        data="partly-labeled",
-        needs_labels=False,
-    ),
-    Method(
-        name="sage",
-        line="FixMatch, and the model that a client received corrects its pseudo labels.",
-        needs=_PARTLY_LABELED,
-        paper="Liu et al., CVPR 2025, arXiv:2503.13227",
-        client="fedul_flwr.baselines.sage:SAGEClient",
-        settings=(*MATCHING, SAGESettings),
-        data="partly-labeled",
-        needs_labels=False,
-    ),
-    Method(
-        name="semifl",
-        line="SemiFL: the server trains after clients, which trust and mix its sure predictions.",
-        needs=f"{_SERVER}, and clients' unlabeled points",
-        paper="Diao, Ding and Tarokh, NeurIPS 2022, arXiv:2106.01432",
-        strategy="fedul_flwr.baselines.semifl:SemiFL",
-        client="fedul_flwr.baselines.semifl:SemiFLClient",
-        disclosures="fedul_flwr.baselines.semifl:DISCLOSURES",
-        settings=(
-            *(LabelSettings, ScenarioSettings, StrongViewSettings, ServerTrainingSettings),
-            SemiFLSettings,
-        ),
-        data="partly-labeled",
-        can_sum=False,
-    ),
-    Method(
-        name="all-labels",
-        line="Trains with FedMatch's batches on labels of all points: the ceiling.",
-        needs="labels for all points of clients",
-        paper=f"ceiling in {_FEDMATCH}",
-        client="fedul_flwr.baselines.all_labels:AllLabelsClient",
-        settings=(ScenarioSettings, SupervisedPartSettings, ServerTrainingSettings),
-        data="fully-labeled",
-    ),
-    Method(
-        name="given-labels",
-        line="Trains on the given labels and nothing else, at clients or at the server.",
-        needs="labels for some points of clients or of the server",
-        paper=f"rival in {_FEDMATCH}",
-        strategy="fedul_flwr.baselines.given_labels:GivenLabels",
-        client="fedul_flwr.baselines.given_labels:GivenLabelsClient",
-        disclosures="fedul_flwr.baselines.given_labels:DISCLOSURES",
-        settings=(
-            LabelSettings,
-            LabelSourceSettings,
-            SupervisedPartSettings,
-            ServerTrainingSettings,
-        ),
-        data="partly-labeled",
-    ),
+
+class Registry(UserDict[str, Method]):
+    """Methods by name; the module of one is imported when it is asked for."""
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        super().__init__()
+        self.data.update(cast(Mapping[str, Method], places))
+
+    def __getitem__(self, name: str) -> Method:
+        """The method, from ``"module:NAME"``."""
+        entry: Any = self.data[name]
+        if isinstance(entry, str):
+            entry = self.data[name] = load_reference(entry, "method")
+        method: Method = entry
+        return method
+
+
+METHODS = Registry(
+    {
+        "fedul": "fedul_flwr.strategies.fedul:METHOD",
+        "fedul-finetune": "fedul_flwr.strategies.fedul_finetune:METHOD",
+        "fedul-mix": "fedul_flwr.strategies.fedul_mix:METHOD",
+        "fedul-consistency": "fedul_flwr.client_apps.fedul_consistency:METHOD",
+        "fedul-assign": "fedul_flwr.client_apps.fedul_assign:METHOD",
+        "fedpl": "fedul_flwr.baselines.fedpl:METHOD",
+        "fedllp": "fedul_flwr.baselines.fedllp:FEDLLP",
+        "fedllp-vat": "fedul_flwr.baselines.fedllp:FEDLLP_VAT",
+        "fedllp-dc": "fedul_flwr.baselines.fedllp_dc:METHOD",
+        "fedllp-pvc": "fedul_flwr.baselines.fedllp_pvc:METHOD",
+        "server-only": "fedul_flwr.baselines.server_only:METHOD",
+        "supervised": "fedul_flwr.baselines.supervised:METHOD",
+        "xclp": "fedul_flwr.strategies.xclp:METHOD",
+        "xclp-predict": "fedul_flwr.strategies.xclp_predict:METHOD",
+        "labels-only": "fedul_flwr.baselines.labels_only:METHOD",
+        "local-lp": "fedul_flwr.baselines.local_lp:METHOD",
+        "pseudo-label": "fedul_flwr.baselines.pseudo_label:METHOD",
+        "fedsem": "fedul_flwr.baselines.fedsem:METHOD",
+        "fedsiam": "fedul_flwr.baselines.fedsiam:METHOD",
+        "fedmatch": "fedul_flwr.strategies.fedmatch:METHOD",
+        "uda": "fedul_flwr.baselines.uda:METHOD",
+        "fixmatch": "fedul_flwr.baselines.fixmatch:METHOD",
+        "sage": "fedul_flwr.baselines.sage:METHOD",
+        "semifl": "fedul_flwr.baselines.semifl:METHOD",
+        "all-labels": "fedul_flwr.baselines.all_labels:METHOD",
+        "given-labels": "fedul_flwr.baselines.given_labels:METHOD",
+    }
 )
-METHODS = {method.name: method for method in _BUILT_IN}
 """Built-in methods."""
 
 

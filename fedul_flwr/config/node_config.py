@@ -12,7 +12,6 @@ from fedul_flwr.config.method_settings import (
     AdmissionSettings,
     LabelSourceSettings,
     ServerTrainingSettings,
-    XCLPPredictSettings,
     XCLPSettings,
 )
 from fedul_flwr.config.methods import METHODS, find_method
@@ -173,8 +172,7 @@ class OwnerLimits(Settings):
         public = xclp.secure == "plaintext"
         same_seed = xclp.codes_seed == "run"
         labeled = xclp.min_labeled_clients
-        predicts = settings.find(XCLPPredictSettings)
-        trained = predicts is None or predicts.features == "model"
+        trained = settings.value("xclp-predict.features") in (None, "model")
         rules = [
             (self.fixed_features and trained, "features of a trained model", "fixed-features"),
             (

@@ -6,6 +6,7 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args
 
@@ -137,7 +138,8 @@ class RunConfig(SharedSettings):
         }
 
 
-def all_sections() -> dict[str, type[Settings]]:
+@cache
+def all_sections() -> Mapping[str, type[Settings]]:
     """Every table that exists, with its widest settings class."""
     # Users' own methods may use this table, too.
     sections: dict[str, type[Settings]] = {}
@@ -180,18 +182,19 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     shared_values = {key: value for key, value in flat.items() if "." not in key}
     shared = SharedSettings.parse(shared_values)
     method = find_method(shared.method)
-    tables = all_sections()
     used = _sections_in_use(shared, method)
     values: dict[str, dict[str, Any]] = {}
     for key, value in flat.items():
         table, dot, rest = key.partition(".")
         if not dot:
             continue
-        if table not in tables or rest not in tables[table].names():
-            raise unknown_key(key, default_flat())
         if table in used and rest in used[table].names():
             values.setdefault(table, {})[rest] = value
-        elif value != tables[table].defaults()[rest]:
+            continue
+        tables = all_sections()
+        if table not in tables or rest not in tables[table].names():
+            raise unknown_key(key, default_flat())
+        if value != tables[table].defaults()[rest]:
             raise Ineffective(key, value, f"with {users_of(table, rest)}").error
     if shared.method_options:
         if shared.method in METHODS:

@@ -28,7 +28,7 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Content, InputShape, Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import messages
-from fedul_flwr.federated.client_data import DATA, ClientData, ClientState
+from fedul_flwr.federated.client_data import ClientData, ClientState, data_class_of
 from fedul_flwr.federated.columns import plain_moments, raw_rows, received_scaling
 from fedul_flwr.federated.masked_update import MASKED, MaskedUpdates, Summed, in_steps
 from fedul_flwr.federated.masked_update import PHASES as SUM_PHASES
@@ -242,7 +242,7 @@ class Client(NumPyClient, Generic[D]):
     @cached_property
     def data(self) -> D:
         """The client's data."""
-        kind: Any = self.data_class or DATA[find_method(self.settings.method).data]
+        kind: Any = self.data_class or data_class_of(self.settings)
         data: D = kind(self.settings, self.node, self.setup)
         return data
 

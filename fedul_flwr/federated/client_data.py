@@ -409,6 +409,8 @@ DATA: Mapping[str, type[ClientData]] = {
 def data_class_of(settings: RunConfig) -> type[ClientData]:
     """Class of the clients' data in a run: that of the method's client, or of the method's kind."""
     method = find_method(settings.method)
+    if not method.asks_clients:
+        return ClientData
     chosen: type[ClientData] | None = method.client_class.data_class
     return chosen or DATA[method.data]
 

@@ -23,7 +23,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import erfcx, ndtr
 
 from fedul_flwr.config.method_settings import StageSettings, XCLPSettings
 from fedul_flwr.config.methods import find_method
@@ -128,6 +127,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     >>> round(gaussian_epsilon(1 / sigma, delta=1e-5), 6)
     2.0
     """
+    from scipy.special import ndtr  # it takes a third of a second, and a list of methods needs none
+
     wanted, low, high = math.log(delta), 0.0, 1.0
     if mu == 0 or 2 * ndtr(mu / 2) - 1 <= delta:  # δ(0) = Φ(μ/2) - Φ(-μ/2)
         return 0.0
@@ -148,6 +149,8 @@ def _log_delta(epsilon: float, mu: float) -> float:
     Φ(a) = exp(-a²/2) erfcx(-a/√2) / 2, and e^ε Φ(b) is the same with b = -μ/2 - ε/μ in erfcx, for
     b² = a² + 2ε.
     """
+    from scipy.special import erfcx
+
     a = mu / 2 - epsilon / mu
     x, step = -a / math.sqrt(2), mu / math.sqrt(2)
     if step > _SMALL_STEP:

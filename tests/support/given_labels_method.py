@@ -5,7 +5,7 @@ from torch.nn import functional
 
 from fedul_flwr.config.method_settings import LabelSettings
 from fedul_flwr.config.methods import Method
-from fedul_flwr.data.types import PartlyLabeledPoints, Value
+from fedul_flwr.data.types import PartlyLabeledPoints
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.learning.batches import point_batches
@@ -19,9 +19,6 @@ class GivenClient(Client[PartlyLabeledData]):
     """Trains on the given labels, and takes class 0 for all others: its model shows what it saw."""
 
     data_class = PartlyLabeledData
-
-    def register(self) -> dict[str, Value]:
-        return {"num-points": len(self.data.examples.points)}
 
     def task(self, round: Round) -> Task:
         own = SEEN[self.node.partition_id] = self.data.examples
