@@ -18,7 +18,13 @@ from fedul_flwr.engine.flower_run import app_directory, copy_app
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-REFERENCES = sorted({name for m in METHODS.values() for name in (m.strategy, m.client)})
+REFERENCES = sorted(
+    {
+        f"{kind.__module__}:{kind.__qualname__}"
+        for m in METHODS.values()
+        for kind in (m.strategy_class, m.client_class)
+    }
+)
 PROGRAM = """
 import json, sys
 from pathlib import Path

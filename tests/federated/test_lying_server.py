@@ -341,7 +341,7 @@ def test_given_owners_that_require_sums_then_only_phases_without_a_part_are_answ
     assert STATISTICS in ALL_PHASES
     settings = parse_flat({"method": method.name, "secure-sum": "on" if method.can_sum else "off"})
     node = NodeConfig(data="somewhere", require_secure_sum=True)
-    kind = load_reference(method.client, "method")
+    kind = method.client_class
     client = cast(Client[Any], kind(settings, node, ClientState(RecordDict())))
     for phase in ALL_PHASES:
         if phase in {*PHASES, *PHASES_OF_ALL, *NO_SUM.get(method.name, ())}:

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import METHODS, PARTLY_LABELED
 from fedul_flwr.config.run_config import resolve
 from tests.support.learnable_owners import NO_DATA, found_in, write_labeled, write_sets
@@ -27,7 +26,7 @@ OWN_DATA = [
     method.name
     for method in METHODS.values()
     if method.data in ("unlabeled-sets", *PARTLY_LABELED)
-    and not load_reference(method.strategy, "method").trains_at_server
+    and not method.strategy_class.trains_at_server
 ]
 
 

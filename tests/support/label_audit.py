@@ -18,7 +18,6 @@ from fedul_flwr.client_apps.fedmatch import FedMatchClient
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.client_apps.xclp_predict import XCLPPredictClient
-from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.node_config import NodeConfig
@@ -48,7 +47,7 @@ FIRST_STAGE, SECOND_STAGE = 1, 11
 
 def clients_of(*names: str) -> dict[str, type[Client]]:
     """Classes of clients by the names of their methods."""
-    return {name: load_reference(METHODS[name].client, "method") for name in names}
+    return {name: METHODS[name].client_class for name in names}
 
 
 UNLABELED = clients_of(
