@@ -9,19 +9,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from fedul_flwr import learning
-from fedul_flwr.config.base import Settings
-from fedul_flwr.config.method_settings import AdmissionSettings
-from fedul_flwr.config.methods import Method
-from fedul_flwr.config.privacy import DPSettings
-from fedul_flwr.federated.client import Client
-from fedul_flwr.federated.client_data import AnySetsData
-from fedul_flwr.learning.task import Batch, Batches, Loss, Round, Task, on_logits
+from fedul_flwr import method as kit
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class FedLLPVATSettings(Settings):
+class FedLLPVATSettings(kit.Settings):
     """Virtual adversarial training in addition to label proportions (Tsai & Lin 2020)."""
 
     table: ClassVar[str] = "fedllp-vat"
@@ -37,7 +31,7 @@ class FedLLPVATSettings(Settings):
     as large."""
 
 
-class FedLLPSettings(Settings):
+class FedLLPSettings(kit.Settings):
     """Label proportions (Dulac-Arnold et al. 2019, as in the FedUL paper, eq. 18)."""
 
     table: ClassVar[str] = "fedllp"
@@ -78,25 +72,25 @@ def released_unit(inputs: Tensor) -> float:
     return 2 * _DEVIATIONS.get(inputs.shape[1], 0.5) if inputs.dim() == 4 else 1.0
 
 
-class FedLLPClient(Client[AnySetsData]):
+class FedLLPClient(kit.Client[kit.AnySetsData]):
     """Trains on label proportions (FedUL paper, eq. 18), one step per set or batch of bags."""
 
-    data_class = AnySetsData
+    data_class = kit.AnySetsData
 
-    def loss(self) -> Loss:
+    def loss(self) -> kit.Loss:
         """Cross-entropy between a set's class priors and its mean prediction, mean over bags."""
         import torch
 
         return learning.over_bags(learning.ProportionLoss(torch.from_numpy(self.data.sets.priors)))
 
-    def batches(self, round: Round) -> Batches:
+    def batches(self, round: kit.Round) -> kit.Batches:
         """Every set as one batch, or with `fedllp.bag-size` batches of sets and parts of sets."""
         sets, bag_size = self.data.sets, self.settings[FedLLPSettings].bag_size
         if not bag_size:
             return learning.set_batches(sets.inputs, sets.points, sets.sets, round.plan)
         return learning.bag_batches(sets.inputs, sets.points, sets.sets, round.plan, bag_size)
 
-    def num_steps(self, round: Round) -> int:
+    def num_steps(self, round: kit.Round) -> int:
         """Number of batches in an epoch."""
         sizes, bag_size = self.data.sets.set_sizes, self.settings[FedLLPSettings].bag_size
         if not bag_size:
@@ -104,16 +98,18 @@ class FedLLPClient(Client[AnySetsData]):
         bags, batch_size = int((-(-sizes // bag_size)).sum()), round.plan.batch_size
         return learning.num_batches(bags, max(1, batch_size // bag_size) if batch_size else 0)
 
-    def task(self, round: Round) -> Task:
+    def task(self, round: kit.Round) -> kit.Task:
         """The proportion loss of each batch."""
-        loss = learning.with_dropout(on_logits(self.loss()), self.settings[FedLLPSettings].dropout)
-        return Task(self.batches(round), loss)
+        loss = learning.with_dropout(
+            kit.on_logits(self.loss()), self.settings[FedLLPSettings].dropout
+        )
+        return kit.Task(self.batches(round), loss)
 
 
 class FedLLPVATClient(FedLLPClient):
     """Adds virtual adversarial training (FedUL paper, eq. 19 and 20; Tsai & Lin 2020)."""
 
-    def task(self, round: Round) -> Task:
+    def task(self, round: kit.Round) -> kit.Task:
         """Proportion loss plus alpha times the largest change of predictions near each point."""
         task, options = super().task(round), self.settings[FedLLPVATSettings]
         if options.alpha == 0:
@@ -126,7 +122,7 @@ class FedLLPVATClient(FedLLPClient):
                 return options.alpha * learning.ramp_up(round.number, RAMP_UP_ROUNDS)
             return options.alpha * learning.ramp_up(next(steps) % epoch, RELEASED_EPOCHS * epoch)
 
-        def with_vat(network: learning.Network, batch: Batch) -> Tensor:
+        def with_vat(network: learning.Network, batch: kit.Batch) -> Tensor:
             inputs = batch.inputs
             # The adversarial step is a small difference of predictions: not in bfloat16.
             wide = network.wide()
@@ -141,21 +137,21 @@ class FedLLPVATClient(FedLLPClient):
         return replace(task, loss=learning.with_dropout(with_vat, dropout))
 
 
-FEDLLP = Method(
+FEDLLP = kit.Method(
     name="fedllp",
     line="The mean prediction of a set is trained to be its class shares.",
     needs="unlabeled sets with known class shares at clients",
     paper="Dulac-Arnold et al. 2019, as in Lu et al., ICLR 2022, arXiv:2204.03304",
     client=FedLLPClient,
-    settings=(AdmissionSettings, FedLLPSettings, DPSettings),
+    settings=(kit.AdmissionSettings, FedLLPSettings, kit.DPSettings),
 )
 
 
-FEDLLP_VAT = Method(
+FEDLLP_VAT = kit.Method(
     name="fedllp-vat",
     line="FedLLP, and predictions that the worst small change of a point does not move.",
     needs="unlabeled sets with known class shares at clients",
     paper="Tsai and Lin 2020, as in Lu et al., ICLR 2022, arXiv:2204.03304",
     client=FedLLPVATClient,
-    settings=(AdmissionSettings, FedLLPSettings, FedLLPVATSettings, DPSettings),
+    settings=(kit.AdmissionSettings, FedLLPSettings, FedLLPVATSettings, kit.DPSettings),
 )

@@ -7,20 +7,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import Field
 
 from fedul_flwr import learning
+from fedul_flwr import method as kit
 from fedul_flwr.baselines.fedllp import FedLLPClient, FedLLPSettings
-from fedul_flwr.config.base import Settings
-from fedul_flwr.config.method_settings import AdmissionSettings
-from fedul_flwr.config.methods import Method
-from fedul_flwr.config.privacy import DPSettings
-from fedul_flwr.data.types import CONFIDENT_SHARE
-from fedul_flwr.federated.reports import CONFIDENT
-from fedul_flwr.learning.task import Batch, Round, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class FedLLPDCSettings(Settings):
+class FedLLPDCSettings(kit.Settings):
     """Consistency with assigned classes in addition to label proportions (LLP-DC)."""
 
     table: ClassVar[str] = "fedllp-dc"
@@ -35,9 +29,9 @@ class FedLLPDCSettings(Settings):
 class FedLLPDCClient(FedLLPClient):
     """Adds consistency with classes that are assigned anew in every step (Ma et al. 2026)."""
 
-    reports = CONFIDENT
+    reports = kit.CONFIDENT
 
-    def task(self, round: Round) -> Task:
+    def task(self, round: kit.Round) -> kit.Task:
         """Proportion loss plus the weighted cross-entropy of strong views."""
         import torch
         from torch.nn import functional
@@ -49,7 +43,7 @@ class FedLLPDCClient(FedLLPClient):
         shares = self.data.sets.priors
         confident: list[Tensor] = []
 
-        def of_batch(network: learning.Network, batch: Batch) -> Tensor:
+        def of_batch(network: learning.Network, batch: kit.Batch) -> Tensor:
             inputs, targets = batch.inputs, batch.targets
             weak = network(inputs)
             # Running statistics must describe unchanged points, as in testing.
@@ -70,14 +64,14 @@ class FedLLPDCClient(FedLLPClient):
             return float(torch.stack(confident).mean())
 
         dropped = learning.with_dropout(of_batch, self.settings[FedLLPSettings].dropout)
-        return Task(self.batches(round), dropped, {CONFIDENT_SHARE: share})
+        return kit.Task(self.batches(round), dropped, {kit.CONFIDENT_SHARE: share})
 
 
-METHOD = Method(
+METHOD = kit.Method(
     name="fedllp-dc",
     line="FedLLP, and strong views trained on classes assigned under the shares of each set.",
     needs="unlabeled sets with known class shares at clients",
     paper="Ma et al., CVPR Findings 2026 (LLP-DC), each client its own sets",
     client=FedLLPDCClient,
-    settings=(AdmissionSettings, FedLLPSettings, FedLLPDCSettings, DPSettings),
+    settings=(kit.AdmissionSettings, FedLLPSettings, FedLLPDCSettings, kit.DPSettings),
 )

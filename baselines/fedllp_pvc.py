@@ -7,16 +7,12 @@ from functools import cached_property
 import numpy as np
 
 from fedul_flwr import learning
+from fedul_flwr import method as kit
 from fedul_flwr.baselines.fedllp import FedLLPClient, FedLLPSettings
-from fedul_flwr.config.method_settings import AdmissionSettings
-from fedul_flwr.config.methods import Method
-from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.data.set_check import SetCheck, check_counts
-from fedul_flwr.federated.client_data import AnySetsData
-from fedul_flwr.learning.task import Loss
 
 
-class CountedSetsData(AnySetsData):
+class CountedSetsData(kit.AnySetsData):
     """Unlabeled sets whose exact class counts are known."""
 
     @cached_property
@@ -35,7 +31,7 @@ class FedLLPPVCClient(FedLLPClient):
 
     data_class = CountedSetsData
 
-    def loss(self) -> Loss:
+    def loss(self) -> kit.Loss:
         """Minus the log-probability of the class counts, of each class by itself."""
         import torch
 
@@ -44,11 +40,11 @@ class FedLLPPVCClient(FedLLPClient):
         return learning.over_bags(learning.CountLoss(torch.from_numpy(counts)))
 
 
-METHOD = Method(
+METHOD = kit.Method(
     name="fedllp-pvc",
     line="The model makes the exact class counts of each set as probable as it can.",
     needs="unlabeled sets with class shares that are exact counts, at clients",
     paper="Ma et al., ICLR 2026 (LLP-PVC), each client its own sets",
     client=FedLLPPVCClient,
-    settings=(AdmissionSettings, FedLLPSettings, DPSettings),
+    settings=(kit.AdmissionSettings, FedLLPSettings, kit.DPSettings),
 )

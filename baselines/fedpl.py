@@ -7,33 +7,23 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from fedul_flwr import learning
-from fedul_flwr.config.base import ADAPTIVE, OR_ADAPTIVE, Settings
-from fedul_flwr.config.method_settings import AdmissionSettings
-from fedul_flwr.config.methods import Method
-from fedul_flwr.config.privacy import DPSettings
-from fedul_flwr.config.shared import SIMULATED
-from fedul_flwr.data.types import CONFIDENT_SHARE, Value
-from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client import Client
-from fedul_flwr.federated.client_data import AnySetsData
-from fedul_flwr.federated.reports import CONFIDENT
-from fedul_flwr.learning.task import Round, Task, on_logits
+from fedul_flwr import method as kit
 
 
-class FedPLSettings(Settings):
+class FedPLSettings(kit.Settings):
     """Pseudo labels from class priors (Diao et al. 2021, as in the FedUL paper, eq. 14 to 17)."""
 
     table: ClassVar[str] = "fedpl"
-    threshold: Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE] = 0.4
+    threshold: Annotated[float, Field(ge=0, lt=1), *kit.OR_ADAPTIVE] = 0.4
     """Smallest top probability (tau) with which a point is confident: it is then trained on its
     pseudo label alone. `adaptive` is the mean top probability of a client's points, in every
     round."""
-    warm_up_rounds: Annotated[int, Field(ge=0), *OR_ADAPTIVE] = ADAPTIVE
+    warm_up_rounds: Annotated[int, Field(ge=0), *kit.OR_ADAPTIVE] = kit.ADAPTIVE
     """First rounds, with plain cross-entropy on all pseudo labels. With `adaptive` a client is in
     warm-up in every round in which fewer than half of its points are confident, by the model that
     it received; so it always trains. With a number (5 in the authors' code) a client without
     confident points trains nothing afterwards."""
-    recipe: Annotated[Literal["paper", "release"], SIMULATED] = "paper"
+    recipe: Annotated[Literal["paper", "release"], kit.SIMULATED] = "paper"
     """Form of the method: the paper's, or that of the authors' code. In the paper's, the label of a
     set is the class with the largest prior that the client knows, every confident point is paired
     with a random other one, and points are mixed. In the other, it is the class with the largest of
@@ -50,18 +40,18 @@ MAJORITY = 0.5
 """Share of a client's points that must be confident for its warm-up to end."""
 
 
-class FedPLClient(Client[AnySetsData]):
+class FedPLClient(kit.Client[kit.AnySetsData]):
     """Trains on pseudo labels, and on mixtures of confident points with others."""
 
-    data_class = AnySetsData
-    reports = CONFIDENT
+    data_class = kit.AnySetsData
+    reports = kit.CONFIDENT
 
     @property
     def options(self) -> FedPLSettings:
         """Settings in table ``fedpl``."""
         return self.settings[FedPLSettings]
 
-    def register(self) -> dict[str, Value]:
+    def register(self) -> dict[str, kit.Value]:
         """The result of the check of its sets."""
         self._refuse_without_draw()
         return super().register()
@@ -71,7 +61,7 @@ class FedPLClient(Client[AnySetsData]):
         self._refuse_without_draw()
         super().check()
 
-    def task(self, round: Round) -> Task:
+    def task(self, round: kit.Round) -> kit.Task:
         """Points with their pseudo labels as targets.
 
         In warm-up the loss is plain cross-entropy on all of them: a new model is confident about
@@ -94,17 +84,17 @@ class FedPLClient(Client[AnySetsData]):
         )
         warm_up = (
             share < MAJORITY
-            if options.warm_up_rounds == ADAPTIVE
+            if options.warm_up_rounds == kit.ADAPTIVE
             else round.number <= options.warm_up_rounds
         )
         if warm_up:
-            plain = on_logits(learning.scaled_cross_entropy(1.0))
-            return Task(batches, plain, {CONFIDENT_SHARE: share})
-        return Task(batches, objective, objective.confidence.reports)
+            plain = kit.on_logits(learning.scaled_cross_entropy(1.0))
+            return kit.Task(batches, plain, {kit.CONFIDENT_SHARE: share})
+        return kit.Task(batches, objective, objective.confidence.reports)
 
     def _refuse_without_draw(self) -> None:
         if self.options.recipe == "release" and self.data.sets.drawn_priors is None:
-            raise UserError(
+            raise kit.UserError(
                 "Setting fedpl.recipe = 'release' is for simulations: nobody drew the class priors "
                 "of an owner's sets. Use 'paper', which takes the class with the largest prior.",
                 "setting-for-simulations",
@@ -112,11 +102,11 @@ class FedPLClient(Client[AnySetsData]):
             )
 
 
-METHOD = Method(
+METHOD = kit.Method(
     name="fedpl",
     line="A set's most frequent class is the pseudo label of its points, with MixUp.",
     needs="unlabeled sets with known class shares at clients",
     paper="Diao et al. 2021, as in Lu et al., ICLR 2022, arXiv:2204.03304",
     client=FedPLClient,
-    settings=(AdmissionSettings, FedPLSettings, DPSettings),
+    settings=(kit.AdmissionSettings, FedPLSettings, kit.DPSettings),
 )

@@ -14,22 +14,8 @@ from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedul_flwr import learning
-from fedul_flwr.config.method_settings import LabelSettings, StageSettings
-from fedul_flwr.config.methods import Method
-from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr import method as kit
 from fedul_flwr.config.sections import ScaffoldSettings
-from fedul_flwr.data.types import Floats, Value
-from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client import Client
-from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.disclosure import AVERAGED, EVERY_ROUND, PARTLY_LABELED, TRAIN, Sent
-from fedul_flwr.federated.grid import RoundRecord
-from fedul_flwr.federated.messages import ARRAYS, array_record, metric, to_arrays, to_record
-from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.reports import STEPS
-from fedul_flwr.federated.strategy import ROBUST, Strategy
-from fedul_flwr.federated.updates import UpdateCodec, average_buffers
-from fedul_flwr.learning.task import Records, Round, Task
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,7 +30,7 @@ TEACHER_STEPS = "teacher-steps"
 """Number of steps of all students so far, which determines the teacher's decay."""
 
 
-class TeacherCodec(UpdateCodec):
+class TeacherCodec(kit.UpdateCodec):
     """Sends the teacher with the model.
 
     Attributes
@@ -52,15 +38,15 @@ class TeacherCodec(UpdateCodec):
     teacher : the teacher of the current round.
     """
 
-    bounded = (ARRAYS, TEACHER)
+    bounded = (kit.ARRAYS, TEACHER)
     teacher = ArrayRecord()
 
     def encode(
         self,
         messages: Iterable[Message],
-        clients: Mapping[int, ClientRef],
+        clients: Mapping[int, kit.ClientRef],
         arrays: ArrayRecord,
-        record: RoundRecord,
+        record: kit.RoundRecord,
     ) -> None:
         """Also add the teacher to the messages."""
         written = list(messages)
@@ -73,7 +59,7 @@ class TeacherCodec(UpdateCodec):
         return {**super().expected(message, arrays), TEACHER: self.teacher}
 
 
-class FedSiam(Strategy):
+class FedSiam(kit.Strategy):
     """The base strategy on students; teachers are averaged in every round as well.
 
     The teacher starts as the initial global model. The clients of a round get the mean of the
@@ -90,59 +76,61 @@ class FedSiam(Strategy):
         return TeacherCodec()
 
     @classmethod
-    def validate(cls, settings: RunConfig) -> None:
+    def validate(cls, settings: kit.RunConfig) -> None:
         """Refuse bases that pass over the data before training: the teacher would count steps."""
         super().validate(settings)
         scaffold = settings[ScaffoldSettings]
         if settings.base == "scaffold" and scaffold.option == "I":
-            raise UserError(
+            raise kit.UserError(
                 "Setting scaffold.option = 'I': method 'fedsiam' goes with 'II' only.",
                 "method-mismatch",
                 setting="scaffold.option",
             )
 
-    def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
+    def before_train(
+        self, round_number: int, arrays: ArrayRecord, grid: Grid
+    ) -> list[kit.ClientRef]:
         """The sample; in the first round sets the teacher to the model."""
-        self.state[TEACHER] = self.state[TEACHER] or to_arrays(arrays)
-        self.codec.teacher = to_record(self.state[TEACHER])
+        self.state[TEACHER] = self.state[TEACHER] or kit.to_arrays(arrays)
+        self.codec.teacher = kit.to_record(self.state[TEACHER])
         return super().before_train(round_number, arrays, grid)
 
-    def client_config(self) -> dict[str, Value]:
+    def client_config(self) -> dict[str, kit.Value]:
         """Number of steps that the teacher has followed."""
         return {TEACHER_STEPS: int(self.state[TEACHER_STEPS])}
 
-    def before_aggregate(self, replies: Sequence[Message], weights: Floats) -> None:
+    def before_aggregate(self, replies: Sequence[Message], weights: kit.Floats) -> None:
         """Average the teachers, and count their steps."""
         records, steps = [], int(self.state[TEACHER_STEPS])
         for reply in replies:
             content = reply.content
             records.append(cast(ArrayRecord, content[TEACHER]))
-            steps += int(metric(reply, STEPS))
+            steps += int(kit.metric(reply, kit.STEPS))
             reply.content = RecordDict({name: content[name] for name in content if name != TEACHER})
-        robust, before = self.settings.base in ROBUST, self.codec.teacher
-        mean = average_buffers(records, weights, list(before), before, robust=robust)
-        self.state.update({TEACHER: to_arrays(array_record(mean)), TEACHER_STEPS: steps})
+        robust, before = self.settings.base in kit.ROBUST, self.codec.teacher
+        mean = kit.average_buffers(records, weights, list(before), before, robust=robust)
+        self.state.update({TEACHER: kit.to_arrays(kit.array_record(mean)), TEACHER_STEPS: steps})
 
 
 DISCLOSURES = (
-    *PARTLY_LABELED,
-    Sent(
-        TRAIN,
+    *kit.PARTLY_LABELED,
+    kit.Sent(
+        kit.TRAIN,
         ("*",),
         "the teacher, a moving average of the model in training",
         TEACHER,
-        EVERY_ROUND,
-        AVERAGED,
+        kit.EVERY_ROUND,
+        kit.AVERAGED,
         size="model",
     ),
 )
 """Sent by a client."""
 
 
-class FedSiamClient(Client[PartlyLabeledData]):
+class FedSiamClient(kit.Client[kit.PartlyLabeledData]):
     """Trains on all its points, labeled or not, in both stages."""
 
-    def task(self, round: Round) -> Task:
+    def task(self, round: kit.Round) -> kit.Task:
         """Loss on labels plus consistency, whose weight grows over the first rounds.
 
         Batches have two views of labeled points and of as many unlabeled ones, whose class is -1.
@@ -161,17 +149,17 @@ class FedSiamClient(Client[PartlyLabeledData]):
             steps=int(round.config[TEACHER_STEPS]),
         )
 
-        def records(model: nn.Module) -> Records:
+        def records(model: nn.Module) -> kit.Records:
             objective.follow(model)
             return {TEACHER: learning.dump_arrays(objective.teacher)}
 
         batches = learning.paired_batches(
             data.examples.inputs, points, len(data.labeled), plan, views=2
         )
-        return Task(batches, objective, records=records)
+        return kit.Task(batches, objective, records=records)
 
 
-METHOD = Method(
+METHOD = kit.Method(
     name="fedsiam",
     line="Each client has a teacher, the running mean of its models (mean teacher).",
     needs="labels for some points of clients, and their other points",
@@ -179,7 +167,7 @@ METHOD = Method(
     strategy=FedSiam,
     client=FedSiamClient,
     disclosures="fedul_flwr.baselines.fedsiam:DISCLOSURES",
-    settings=(LabelSettings, StageSettings),
+    settings=(kit.LabelSettings, kit.StageSettings),
     data="partly-labeled",
     can_sum=False,
 )

@@ -11,48 +11,34 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
 
+from fedul_flwr import method as kit
 from fedul_flwr.baselines.all_labels import labeled_task
-from fedul_flwr.config.method_settings import (
-    LabelSettings,
-    LabelSourceSettings,
-    ServerTrainingSettings,
-    SupervisedPartSettings,
-)
-from fedul_flwr.config.methods import Method
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.label_split import label_scenario
-from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client import Client
-from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_policy import AssignedLabelClients
-from fedul_flwr.federated.disclosure import DESCRIBE_ONLY, PARTLY_LABELED, only_when
-from fedul_flwr.federated.strategy import Strategy, refuse_turns
-from fedul_flwr.learning.task import Round, Task
 
 
-class GivenLabels(Strategy):
+class GivenLabels(kit.Strategy):
     """The base strategy on the clients that have labels, or training at the server only.
 
     With labels at the server it trains as before every round of FedMatch, and no client takes part.
     With labels at clients the clients of a round are sampled from those that have some.
     """
 
-    policy_class = AssignedLabelClients
+    policy_class = kit.AssignedLabelClients
 
     @classmethod
-    def validate(cls, settings: RunConfig) -> None:
+    def validate(cls, settings: kit.RunConfig) -> None:
         """Also refuse settings about clients' models if labels are at the server."""
         super().validate(settings)
         if not cls.learns_at_server(settings):
             return
-        refuse_turns(settings)
+        kit.refuse_turns(settings)
         for key, value in (
             ("evaluate", settings.evaluate if settings.evaluate == "local" else None),
             ("max-update-norm", settings.max_update_norm or None),
             ("secure-sum", "on" if settings.sums_updates else None),
         ):
             if value is not None:
-                raise UserError(
+                raise kit.UserError(
                     f"Setting {key} = {value!r}: no client trains in method {settings.method!r} "
                     "with scenario.labels-at = 'server'.",
                     "setting-needs-clients",
@@ -85,22 +71,22 @@ class GivenLabels(Strategy):
         log(INFO, "\t├──> %s: no client takes part", type(self).__name__)
 
 
-class GivenLabelsClient(Client[PartlyLabeledData]):
+class GivenLabelsClient(kit.Client[kit.PartlyLabeledData]):
     """Trains on all of its labeled points in every round; they do not arrive in steps."""
 
-    def task(self, round: Round) -> Task:
+    def task(self, round: kit.Round) -> kit.Task:
         """The labeled points."""
         return labeled_task(self.data, self.data.labeled, round)
 
 
 DISCLOSURES = (
-    *only_when(lambda settings: label_scenario(settings) == "clients", PARTLY_LABELED),
-    *only_when(lambda settings: label_scenario(settings) != "clients", DESCRIBE_ONLY),
+    *kit.only_when(lambda settings: label_scenario(settings) == "clients", kit.PARTLY_LABELED),
+    *kit.only_when(lambda settings: label_scenario(settings) != "clients", kit.DESCRIBE_ONLY),
 )
 """Sent by a client; with labels at the server, which it is."""
 
 
-METHOD = Method(
+METHOD = kit.Method(
     name="given-labels",
     line="Trains on the given labels and nothing else, at clients or at the server.",
     needs="labels for some points of clients or of the server",
@@ -109,10 +95,10 @@ METHOD = Method(
     client=GivenLabelsClient,
     disclosures="fedul_flwr.baselines.given_labels:DISCLOSURES",
     settings=(
-        LabelSettings,
-        LabelSourceSettings,
-        SupervisedPartSettings,
-        ServerTrainingSettings,
+        kit.LabelSettings,
+        kit.LabelSourceSettings,
+        kit.SupervisedPartSettings,
+        kit.ServerTrainingSettings,
     ),
     data="partly-labeled",
 )

@@ -9,33 +9,26 @@ import copy
 from typing import ClassVar
 
 from fedul_flwr import learning
-from fedul_flwr.config.base import Settings
-from fedul_flwr.config.method_settings import Confidence, ConsistencySettings
-from fedul_flwr.config.methods import MATCHING, Method
-from fedul_flwr.federated.client import Client
-from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_training import streamed_task
-from fedul_flwr.federated.reports import CONFIDENT
-from fedul_flwr.learning.task import Round, Task
+from fedul_flwr import method as kit
 
 
-class SAGESettings(Settings):
+class SAGESettings(kit.Settings):
     """SAGE: FixMatch whose pseudo labels the received model corrects (Liu et al. 2025)."""
 
     table: ClassVar[str] = "sage"
-    threshold: Confidence = 0.95
+    threshold: kit.Confidence = 0.95
     """Smallest top probability, of the client's own model or of the one that it received, with
     which a point is trained on its pseudo label."""
 
 
-class SAGEClient(Client[PartlyLabeledData]):
+class SAGEClient(kit.Client[kit.PartlyLabeledData]):
     """Trains on given labels, and trains strong views on two models' pseudo labels."""
 
-    reports = CONFIDENT
+    reports = kit.CONFIDENT
 
-    def task(self, round: Round) -> Task:
+    def task(self, round: kit.Round) -> kit.Task:
         """Cross-entropy of given labels, and the divergence from the corrected ones."""
-        plan, weights = round.plan, self.settings[ConsistencySettings]
+        plan, weights = round.plan, self.settings[kit.ConsistencySettings]
         objective = learning.SageObjective(
             received=learning.move_model(
                 copy.deepcopy(self.model), plan.device, plan.precision
@@ -46,16 +39,16 @@ class SAGEClient(Client[PartlyLabeledData]):
             strong_view=learning.strong_view(self.settings),
             weak_view=learning.weak_view(self.settings),
         )
-        return streamed_task(self.data, round, objective)
+        return kit.streamed_task(self.data, round, objective)
 
 
-METHOD = Method(
+METHOD = kit.Method(
     name="sage",
     line="FixMatch, and the model that a client received corrects its pseudo labels.",
     needs="labels for some points of clients or of the server, and clients' other points",
     paper="Liu et al., CVPR 2025, arXiv:2503.13227",
     client=SAGEClient,
-    settings=(*MATCHING, SAGESettings),
+    settings=(*kit.MATCHING, SAGESettings),
     data="partly-labeled",
     needs_labels=False,
 )

@@ -11,74 +11,36 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from fedul_flwr import learning
-from fedul_flwr.config.base import Settings, only_without
-from fedul_flwr.config.method_settings import (
-    AdaptiveConfidence,
-    LabelSettings,
-    LabelSourceSettings,
-    ScenarioSettings,
-    ServerTrainingSettings,
-    StrongViewSettings,
-    Weight,
+from fedul_flwr import method as kit
+from fedul_flwr.baselines.static_batch_norm import (
+    SENT_STATISTICS,
+    STATISTICS,
+    renewed_statistics,
+    statistics_of,
 )
-from fedul_flwr.config.methods import Method
-from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.shared import MORE_THAN_MODELS, UNWEIGHTED
-from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import (
-    CONFIDENT_SHARE,
-    Arrays,
-    Content,
-    Floats,
-    Ints,
-    Value,
-    number,
-)
-from fedul_flwr.errors import BadMessageError, NothingToLearnError, UserError
-from fedul_flwr.federated.client import Client
-from fedul_flwr.federated.client_data import PartlyLabeledData, part_of_step
-from fedul_flwr.federated.disclosure import (
-    AVERAGED,
-    EVERY_ROUND,
-    PARTLY_LABELED,
-    Sent,
-)
-from fedul_flwr.federated.messages import (
-    ARRAYS,
-    METRICS,
-    NUM_POINTS,
-    array_record,
-    metric,
-    to_arrays,
-    to_record,
-)
-from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.replies import check_update
-from fedul_flwr.federated.reports import CONFIDENT, Numbers
-from fedul_flwr.federated.strategy import ROBUST, Strategy
-from fedul_flwr.federated.updates import average_buffers
-from fedul_flwr.learning.task import Batch, Records, Report, Round, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class SemiFLSettings(Settings):
+class SemiFLSettings(kit.Settings):
     """SemiFL (Diao et al. 2022), and what (FL)² adds to it (Lee et al. 2024)."""
 
     table: ClassVar[str] = "semifl"
-    threshold: AdaptiveConfidence = 0.95
+    threshold: kit.AdaptiveConfidence = 0.95
     """Smallest top probability, by the model that a client received, of the points that it trains
     on. `adaptive` is (FL)²'s: the mean top probability of the client's points, less for classes
     that the model seldom predicts there."""
-    mix_weight: Weight = 1.0
+    mix_weight: kit.Weight = 1.0
     """Weight of the loss of points mixed with others, sure or not; (FL)² has 0."""
     learning_status: Annotated[
-        bool, only_without("base", *UNWEIGHTED), only_without("client-weights", "examples")
+        bool,
+        kit.only_without("base", *kit.UNWEIGHTED),
+        kit.only_without("client-weights", "examples"),
     ] = False
     """Weigh clients by 1 − the mean top probability of their points ((FL)²): those whose points the
     model knows least count most. They send that number. Otherwise `client-weights` counts."""
@@ -86,13 +48,11 @@ class SemiFLSettings(Settings):
     """Whether a client scales its points' probabilities before it makes pseudo labels, so that the
     mean over the last round's clients is the class shares of the server's labels. Only with a
     server whose labels have about the clients' shares. Clients send the mean of theirs."""
-    sharpness: Weight = 0.0
+    sharpness: kit.Weight = 0.0
     """Radius ρ of (FL)²'s consistency between the weights and the worst ones near them; 0 leaves it
     out, (FL)² has 0.1, and 1 for CIFAR-100. A step then costs three times as much."""
 
 
-STATISTICS = "batch-statistics"
-"""Phase in which clients compute statistics of batch norm."""
 MOMENTUM = "momentum"
 """Name of the server's momentum in the state of a run."""
 FACTORS = "class-factors"
@@ -110,7 +70,7 @@ def of_method(plan: learning.LocalPlan) -> learning.LocalPlan:
     return replace(plan, nesterov=True, max_gradient_norm=LARGEST_GRADIENT)
 
 
-def labeled_loss(network: learning.Network, batch: Batch) -> Tensor:
+def labeled_loss(network: learning.Network, batch: kit.Batch) -> Tensor:
     """Cross-entropy; running statistics of batch norm do not change."""
     from torch.nn import functional
 
@@ -119,14 +79,14 @@ def labeled_loss(network: learning.Network, batch: Batch) -> Tensor:
 
 
 REPORTS = {
-    **CONFIDENT,
-    MEAN_TOP: Numbers(
+    **kit.CONFIDENT,
+    MEAN_TOP: kit.Numbers(
         at_least=0,
         at_most=1,
         says="how sure the model is of its points",
         when=lambda settings: settings[SemiFLSettings].learning_status,
     ),
-    MEAN_POSTERIOR: Numbers(
+    MEAN_POSTERIOR: kit.Numbers(
         "classes",
         at_least=0,
         total=1,
@@ -138,7 +98,7 @@ REPORTS = {
 """What a client reports; the last two by the model that it received."""
 
 
-class SemiFL(Strategy):
+class SemiFL(kit.Strategy):
     """The base strategy on clients with sure points, then training at the server.
 
     The server's momentum lives on between rounds. Statistics of batch norm are those of the
@@ -150,24 +110,24 @@ class SemiFL(Strategy):
     state = {MOMENTUM: {}, FACTORS: None}
 
     @classmethod
-    def validate(cls, settings: RunConfig) -> None:
+    def validate(cls, settings: kit.RunConfig) -> None:
         """Refuse labels at clients, and bases that do not go with momentum that lives on."""
-        if settings[LabelSourceSettings].labels_at == "clients":
-            raise UserError(
+        if settings[kit.LabelSourceSettings].labels_at == "clients":
+            raise kit.UserError(
                 f"Method {settings.method!r} learns from labels at the server: set "
                 "scenario.labels-at = 'server'.",
                 "setting-needs-setting",
             )
         super().validate(settings)
-        if settings.base in MORE_THAN_MODELS:
-            raise UserError(
+        if settings.base in kit.MORE_THAN_MODELS:
+            raise kit.UserError(
                 f"Setting base = {settings.base!r}: method {settings.method!r} keeps its momentum "
-                f"between rounds, which goes with all bases but {', '.join(MORE_THAN_MODELS)}.",
+                f"between rounds, which goes with all bases but {', '.join(kit.MORE_THAN_MODELS)}.",
                 "method-mismatch",
                 setting="base",
             )
 
-    def client_config(self) -> dict[str, Value]:
+    def client_config(self) -> dict[str, kit.Value]:
         """The classes' factors, once a round has shown which classes the model predicts."""
         factors = self.state[FACTORS]
         return {} if factors is None else {FACTORS: factors}
@@ -178,7 +138,9 @@ class SemiFL(Strategy):
         factor, momentum = self.rate_factor, self.state[MOMENTUM]
         return self.trainer.train(arrays, round_number, factor, labeled_loss, of_method, momentum)
 
-    def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
+    def before_train(
+        self, round_number: int, arrays: ArrayRecord, grid: Grid
+    ) -> list[kit.ClientRef]:
         """The sample, which also computes the statistics of the round's model."""
         self._round = grid, super().before_train(round_number, arrays, grid)
         return self._round[1]
@@ -189,20 +151,20 @@ class SemiFL(Strategy):
         """The base's mean; the model stays where no client is sure of a point."""
         try:
             return super().combine(server_round, replies)
-        except NothingToLearnError:
-            self.record.metrics[CONFIDENT_SHARE] = 0.0
+        except kit.NothingToLearnError:
+            self.record.metrics[kit.CONFIDENT_SHARE] = 0.0
             if self.settings.evaluate == "local":  # clients hold the model that they got
-                self.local_models = [to_arrays(self.global_arrays)]
+                self.local_models = [kit.to_arrays(self.global_arrays)]
             return self._parallel or self.global_arrays, None
 
-    def weigh(self, replies: Sequence[Message]) -> Floats:
+    def weigh(self, replies: Sequence[Message]) -> kit.Floats:
         """Weights of the mean: with ``semifl.learning-status`` 1 − the mean top probability."""
         if not self.settings[SemiFLSettings].learning_status:
             return super().weigh(replies)
-        weights = np.array([1 - metric(reply, MEAN_TOP) for reply in replies])
+        weights = np.array([1 - kit.metric(reply, MEAN_TOP) for reply in replies])
         return weights if weights.any() else np.ones(len(replies))
 
-    def before_aggregate(self, replies: Sequence[Message], weights: Floats) -> None:
+    def before_aggregate(self, replies: Sequence[Message], weights: kit.Floats) -> None:
         """The classes' factors of the next round, from the mean posterior of all points."""
         super().before_aggregate(replies, weights)
         if not self.settings[SemiFLSettings].alignment:
@@ -211,55 +173,25 @@ class SemiFL(Strategy):
         clients = {client.node_id: client.partition_id for client in self._round[1]}
         answers = [self.registry.answers[clients[r.metadata.src_node_id]] for r in replies]
         counts = [self._num_arrived(answer) for answer in answers]
-        means = [
-            cast(list[float], r.content.metric_records[METRICS][MEAN_POSTERIOR]) for r in replies
-        ]
+        records = [reply.content.metric_records[kit.METRICS] for reply in replies]
+        means = [cast(list[float], record[MEAN_POSTERIOR]) for record in records]
         mean, num_points = np.average(means, axis=0, weights=counts), float(sum(counts))
         self.state[FACTORS] = learning.class_factors(self.trainer.label_counts(), mean, num_points)
 
     def after_train(self, model: ArrayRecord) -> ArrayRecord:
         """Train at the server if it is its turn, and renew the statistics of batch norm."""
         model = super().after_train(model)
-        assert self.trainer is not None
-        names = learning.statistic_names(self.trainer.model)
-        if not names or self.record.round <= self.settings.frozen_rounds:
+        if self.record.round <= self.settings.frozen_rounds:
             return model
-        form = {ARRAYS: array_record({name: model[name] for name in names})}
+        return renewed_statistics(self, *self._round, model, self._num_arrived)
 
-        def check(client: ClientRef, answer: Content) -> None:
-            del client
-            if answer.arrays:  # none of a client without points
-                check_update(RecordDict({ARRAYS: to_record(answer.arrays)}), form)
-                check_variances(answer.arrays)
-
-        grid, sampled = self._round
-        request = Content(to_arrays(model), {"round": self.record.round})
-        answers = self.registry.query(grid, STATISTICS, dict.fromkeys(sampled, request), check)
-        statistics, count = self.trainer.norm_statistics(model)
-        records, counts = [to_record(statistics)], [count]
-        for client, answer in answers.items():
-            if answer.arrays:
-                points = self._num_arrived(self.registry.answers[client.partition_id])
-                records.append(to_record(answer.arrays))
-                counts.append(learning.num_statistic_batches(points))
-        weights, robust = np.array(counts, float), self.settings.base in ROBUST
-        averaged = average_buffers(records, weights, names, model, robust=robust)
-        return array_record({name: averaged.get(name, array) for name, array in model.items()})
-
-    def _num_arrived(self, answer: Content) -> int:
+    def _num_arrived(self, answer: kit.Content) -> int:
         """Points of a client in this round's streaming step, by its answer to ``setup``."""
-        points = np.arange(number(answer, NUM_POINTS))
-        return len(part_of_step(points, self.settings, self.record.round))
+        points = np.arange(kit.number(answer, kit.NUM_POINTS))
+        return len(kit.part_of_step(points, self.settings, self.record.round))
 
 
-def check_variances(statistics: Arrays) -> None:
-    """Refuse variances below 0."""
-    for name, array in statistics.items():
-        if name.endswith("var") and (array < 0).any():
-            raise BadMessageError(f"its '{name}' is below 0", "message-out-of-range")
-
-
-class SemiFLClient(Client[PartlyLabeledData]):
+class SemiFLClient(kit.Client[kit.PartlyLabeledData]):
     """Trains on points that the received model is sure of, and on mixtures with others.
 
     Pseudo labels are made once a round. The momentum lives on between its rounds.
@@ -267,12 +199,12 @@ class SemiFLClient(Client[PartlyLabeledData]):
 
     reports = REPORTS
 
-    def round(self, config: Mapping[str, Any], received: Records | None = None) -> Round:
+    def round(self, config: Mapping[str, Any], received: kit.Records | None = None) -> kit.Round:
         """The round, with the method's form of steps."""
         base = super().round(config, received)
         return replace(base, plan=of_method(base.plan))
 
-    def task(self, round: Round) -> Task:
+    def task(self, round: kit.Round) -> kit.Task:
         """The points of the fix set; nothing where it is empty."""
         data, options = self.data, self.settings[SemiFLSettings]
         points = data.examples.points[data.arrived(data.unlabeled, round.number)]
@@ -288,7 +220,7 @@ class SemiFLClient(Client[PartlyLabeledData]):
             options.mix_weight,
             options.sharpness,
         )
-        reports: dict[str, Report] = {CONFIDENT_SHARE: len(chosen) / max(len(points), 1)}
+        reports: dict[str, kit.Report] = {kit.CONFIDENT_SHARE: len(chosen) / max(len(points), 1)}
         if options.learning_status:
             reports[MEAN_TOP] = selection.mean_top
         if options.alignment:
@@ -296,57 +228,38 @@ class SemiFLClient(Client[PartlyLabeledData]):
         batches = learning.fix_mix_batches(
             data.examples.inputs, points, targets, chosen, round.plan
         )
-        return Task(batches, loss, reports, stores_momentum=True)
+        return kit.Task(batches, loss, reports, stores_momentum=True)
 
-    def _posteriors(self, points: Ints, round: Round) -> Tensor:
+    def _posteriors(self, points: kit.Ints, round: kit.Round) -> Tensor:
         """``(n, K)``, the received model's posteriors of a weak view of each point."""
         import torch
 
         if not len(points):  # a stream that has run dry
             return torch.empty(0, self.data.num_classes)
-        views = stream(self.settings.seed, "labeling-views", round.number, self.node.partition_id)
+        number, client = round.number, self.node.partition_id
+        views = kit.stream(self.settings.seed, "labeling-views", number, client)
         inputs = self.data.examples.inputs
-        return (
-            learning.predict_logits(self.model, inputs, points, round.plan, views)
-            .double()
-            .softmax(dim=1)
-        )
+        logits = learning.predict_logits(self.model, inputs, points, round.plan, views)
+        return logits.double().softmax(dim=1)
 
-    def _aligned(self, posteriors: Tensor, round: Round) -> Tensor:
+    def _aligned(self, posteriors: Tensor, round: kit.Round) -> Tensor:
         """``posteriors`` times the classes' factors, if the server has sent any."""
         if FACTORS not in round.config:
             return posteriors
         return learning.aligned(posteriors, round.config[FACTORS].to(posteriors))
 
-    def on_phase(self, name: str, content: Content) -> Content:
+    def on_phase(self, name: str, content: kit.Content) -> kit.Content:
         """Compute statistics of batch norm over the points of a round."""
         if name != STATISTICS:
             return super().on_phase(name, content)
-        data, plan = self.data, learning.local_plan(self.settings)
-        round = Round(number(content, "round"), {}, plan)
-        points = data.examples.points[data.arrived(data.unlabeled, round.number)]
-        if not len(points):
-            return Content()
-        learning.load_arrays(self.model, content.arrays)
-        statistics, _ = learning.norm_statistics(self.model, data.examples.inputs, points, plan)
-        return Content(statistics)
+        return statistics_of(self, content)
 
 
-DISCLOSURES = (
-    *PARTLY_LABELED,
-    Sent(
-        STATISTICS,
-        ("*",),
-        "of a model with batch norm, means and variances of its layers over its points",
-        ARRAYS,
-        EVERY_ROUND,
-        AVERAGED,
-    ),
-)
+DISCLOSURES = (*kit.PARTLY_LABELED, SENT_STATISTICS)
 """Sent by a client."""
 
 
-METHOD = Method(
+METHOD = kit.Method(
     name="semifl",
     line="SemiFL: the server trains after clients, which trust and mix its sure predictions.",
     needs="labeled points at the server, and clients' unlabeled points",
@@ -355,8 +268,8 @@ METHOD = Method(
     client=SemiFLClient,
     disclosures="fedul_flwr.baselines.semifl:DISCLOSURES",
     settings=(
-        *(LabelSettings, ScenarioSettings, StrongViewSettings, ServerTrainingSettings),
-        SemiFLSettings,
+        *(kit.LabelSettings, kit.ScenarioSettings, kit.StrongViewSettings),
+        *(kit.ServerTrainingSettings, SemiFLSettings),
     ),
     data="partly-labeled",
     can_sum=False,

@@ -9,14 +9,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedul_flwr.config.method_settings import ServerTrainingSettings, UnlabeledSetSettings
-from fedul_flwr.config.methods import Method
-from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.errors import UserError
-from fedul_flwr.federated.strategy import Strategy, refuse_turns
+from fedul_flwr import method as kit
 
 
-class ServerOnly(Strategy):
+class ServerOnly(kit.Strategy):
     """The server trains on its labeled set as in bi-objective FedUL; no client takes part."""
 
     trains_at_server = True
@@ -24,19 +20,19 @@ class ServerOnly(Strategy):
     returns_models = False
 
     @classmethod
-    def validate(cls, settings: RunConfig) -> None:
+    def validate(cls, settings: kit.RunConfig) -> None:
         """Also refuse settings about clients, as none trains."""
         super().validate(settings)
-        refuse_turns(settings)
+        kit.refuse_turns(settings)
         if settings.learning_rate_schedule == "client-plateau":
-            raise UserError(
+            raise kit.UserError(
                 "Setting learning-rate-schedule = 'client-plateau': no client trains in method "
                 f"{settings.method!r}.",
                 "setting-needs-clients",
                 setting="learning-rate-schedule",
             )
         if settings.evaluate == "local":
-            raise UserError(
+            raise kit.UserError(
                 f"Setting evaluate = 'local': no client trains in method {settings.method!r}.",
                 "setting-needs-clients",
                 setting="evaluate",
@@ -62,13 +58,13 @@ class ServerOnly(Strategy):
         log(INFO, "\t├──> %s: no client takes part", type(self).__name__)
 
 
-METHOD = Method(
+METHOD = kit.Method(
     name="server-only",
     line="Trains on the server's labels alone; clients do nothing.",
     needs="labeled points at the server",
     paper="A Bi-Objective Optimization Approach for Enhancing FedUL, project report",
     strategy=ServerOnly,
     disclosures="fedul_flwr.federated.disclosure:DESCRIBE_ONLY",
-    settings=(UnlabeledSetSettings, ServerTrainingSettings),
+    settings=(kit.UnlabeledSetSettings, kit.ServerTrainingSettings),
     can_sum=False,
 )

@@ -9,44 +9,34 @@ from functools import cached_property
 import numpy as np
 
 from fedul_flwr import learning
-from fedul_flwr.config.method_settings import SupervisedSettings, UnlabeledSetSettings
-from fedul_flwr.config.methods import Method
-from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr import method as kit
 from fedul_flwr.data.own_points import OwnPoints, labeled_own_points, set_aside
-from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_split import open_labeled_points, open_unlabeled_sets
-from fedul_flwr.data.types import UNLABELED, Inputs, Ints, LabeledPoints, Value
-from fedul_flwr.errors import OwnDataError, UserError
-from fedul_flwr.federated.client import Client
-from fedul_flwr.federated.client_data import ClientData
-from fedul_flwr.federated.disclosure import TRAINING, Sent
-from fedul_flwr.federated.messages import SETUP
-from fedul_flwr.learning.task import Round, Task, on_logits
 
-DISCLOSURES = (*TRAINING, Sent(SETUP, ("num-points",), "how many points"))
+DISCLOSURES = (*kit.TRAINING, kit.Sent(kit.SETUP, ("num-points",), "how many points"))
 """Sent by a client."""
 
 
-class LabeledData(ClientData):
+class LabeledData(kit.ClientData):
     """Points that all have labels, or a part of them."""
 
     @cached_property
-    def _chosen(self) -> LabeledPoints:
+    def _chosen(self) -> kit.LabeledPoints:
         """Points with labels: ``supervised.label-fraction`` of all, at least one."""
         everything = self._all_points()
-        fraction = self.settings[SupervisedSettings].label_fraction
+        fraction = self.settings[kit.SupervisedSettings].label_fraction
         count = max(1, round(fraction * len(everything.points)))
         # The same order for all fractions: a larger one includes the points of a smaller one.
-        order = stream(self.settings.seed, "labeled", self.node.partition_id).permutation(
+        order = kit.stream(self.settings.seed, "labeled", self.node.partition_id).permutation(
             len(everything.points)
         )
         chosen = np.sort(order[:count])
-        return LabeledPoints(
+        return kit.LabeledPoints(
             everything.inputs, everything.points[chosen], everything.labels[chosen]
         )
 
     @cached_property
-    def _aside(self) -> Ints:
+    def _aside(self) -> kit.Ints:
         """Positions of the points that the run does not train on (setting `personal`)."""
         everything = np.arange(len(self._chosen.points))
         if self.settings.personal == "off":
@@ -54,11 +44,11 @@ class LabeledData(ClientData):
         return set_aside(everything, self.settings.seed, self.node.partition_id)
 
     @cached_property
-    def examples(self) -> LabeledPoints:
+    def examples(self) -> kit.LabeledPoints:
         """Training points: those with labels, without some that are set aside."""
         chosen = self._chosen
         points, labels = (np.delete(a, self._aside) for a in (chosen.points, chosen.labels))
-        return LabeledPoints(chosen.inputs, points, labels)
+        return kit.LabeledPoints(chosen.inputs, points, labels)
 
     @property
     def own_points(self) -> OwnPoints:
@@ -67,11 +57,11 @@ class LabeledData(ClientData):
         return labeled_own_points(self._chosen, self.examples.points, trained, self._aside)
 
     @property
-    def own_rows(self) -> tuple[Inputs, Ints]:
+    def own_rows(self) -> tuple[kit.Inputs, kit.Ints]:
         """The points that it trains on."""
         return self.examples.inputs, self.examples.points
 
-    def register(self) -> dict[str, Value]:
+    def register(self) -> dict[str, kit.Value]:
         """Number of training points."""
         return {"num-points": len(self.examples.points)}
 
@@ -82,40 +72,40 @@ class LabeledData(ClientData):
         for name, count in zip(self.class_names, counts, strict=True):
             yield f"class {name}: {count} points"
 
-    def _all_points(self) -> LabeledPoints:
+    def _all_points(self) -> kit.LabeledPoints:
         folder = self.folder
         if folder is None:
             points = open_labeled_points(self.setup, self.node.partition_id)
             return replace(points, inputs=self.standardized(points.inputs, points.points))
-        if self.settings[SupervisedSettings].steps == "sets":
-            raise UserError(
+        if self.settings[kit.SupervisedSettings].steps == "sets":
+            raise kit.UserError(
                 "Setting supervised.steps = 'sets' is for simulations: an owner of labeled points "
                 "has no unlabeled sets. Use 'labeled'.",
                 "setting-for-simulations",
                 setting="supervised.steps",
             )
         all_points = self.load_points(folder)
-        missing = int((all_points.labels == UNLABELED).sum())
+        missing = int((all_points.labels == kit.UNLABELED).sum())
         if missing:
-            raise OwnDataError(
+            raise kit.OwnDataError(
                 f"{missing} of the {len(all_points.points)} points in {folder} have no label; "
                 "method "
                 f"{self.settings.method!r} learns from the labels of all points.",
                 "labels-missing",
             )
         inputs = self.standardized(all_points.inputs, all_points.points)
-        return LabeledPoints(inputs, all_points.points, all_points.labels)
+        return kit.LabeledPoints(inputs, all_points.points, all_points.labels)
 
 
-class SupervisedClient(Client[LabeledData]):
+class SupervisedClient(kit.Client[LabeledData]):
     """Trains on this client's points with their labels, or on a part of them."""
 
     data_class = LabeledData
 
-    def task(self, round: Round) -> Task:
+    def task(self, round: kit.Round) -> kit.Task:
         """One pass over the labeled points, or as many steps as FedUL makes over the sets."""
         points, plan = self.data.examples, round.plan
-        if self.settings[SupervisedSettings].steps == "labeled":
+        if self.settings[kit.SupervisedSettings].steps == "labeled":
             batches = learning.point_batches(points.inputs, points.points, points.labels, plan)
         else:
             in_sets = open_unlabeled_sets(self.setup, self.node.partition_id).points
@@ -123,16 +113,16 @@ class SupervisedClient(Client[LabeledData]):
             batches = learning.repeated_batches(
                 points.inputs, points.points, points.labels, plan, count
             )
-        return Task(batches, on_logits(learning.scaled_cross_entropy(1.0)))
+        return kit.Task(batches, kit.on_logits(learning.scaled_cross_entropy(1.0)))
 
 
-METHOD = Method(
+METHOD = kit.Method(
     name="supervised",
     line="Federated learning with labels for all points of clients, or a part: the ceiling.",
     needs="labels for all points of clients, or a fraction",
     paper="McMahan et al., AISTATS 2017, arXiv:1602.05629",
     client=SupervisedClient,
     disclosures="fedul_flwr.baselines.supervised:DISCLOSURES",
-    settings=(UnlabeledSetSettings, SupervisedSettings, DPSettings),
+    settings=(kit.UnlabeledSetSettings, kit.SupervisedSettings, kit.DPSettings),
     data="labels",
 )

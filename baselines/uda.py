@@ -6,23 +6,17 @@ It is FedAvg-UDA or FedProx-UDA of FedMatch's paper, depending on the base strat
 from __future__ import annotations
 
 from fedul_flwr import learning
-from fedul_flwr.config.method_settings import ConsistencySettings
-from fedul_flwr.config.methods import MATCHING, Method
-from fedul_flwr.federated.client import Client
-from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_training import streamed_task
-from fedul_flwr.federated.reports import CONFIDENT
-from fedul_flwr.learning.task import Round, Task
+from fedul_flwr import method as kit
 
 
-class UDAClient(Client[PartlyLabeledData]):
+class UDAClient(kit.Client[kit.PartlyLabeledData]):
     """Trains on labels of points it is not confident about yet, and on consistency of views."""
 
-    reports = CONFIDENT
+    reports = kit.CONFIDENT
 
-    def task(self, round: Round) -> Task:
+    def task(self, round: kit.Round) -> kit.Task:
         """Annealed cross-entropy plus the divergence of the strong view's prediction."""
-        weights = self.settings[ConsistencySettings]
+        weights = self.settings[kit.ConsistencySettings]
         learned = learning.signal_threshold(
             round.number, self.settings.num_rounds, self.data.num_classes
         )
@@ -35,16 +29,16 @@ class UDAClient(Client[PartlyLabeledData]):
             strong_view=learning.strong_view(self.settings),
             weak_view=learning.weak_view(self.settings),
         )
-        return streamed_task(self.data, round, objective)
+        return kit.streamed_task(self.data, round, objective)
 
 
-METHOD = Method(
+METHOD = kit.Method(
     name="uda",
     line="The same prediction for a point and its strong view, by divergence of posteriors.",
     needs="labels for some points of clients or of the server, and clients' other points",
     paper="Xie et al. 2020, rival in Jeong et al., ICLR 2021, arXiv:2006.12097",
     client=UDAClient,
-    settings=MATCHING,
+    settings=kit.MATCHING,
     data="partly-labeled",
     needs_labels=False,
 )

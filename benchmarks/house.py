@@ -7,6 +7,7 @@ process, after the clients have registered: the server's part, a client's part a
 import ast
 import logging
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,7 @@ from typing import Any
 from unittest.mock import patch
 
 ROOT = Path(__file__).parents[1]
+IMPORTS = (ast.Import, ast.ImportFrom)
 PACKAGES = ("fedul_flwr", "strategies", "client_apps", "baselines")
 CONFIG: dict[str, Any] = {"model": "mlp", "num-rounds": 2, "local-epochs": 1, "evaluate-every": 2}
 ROUNDS: Mapping[str, Mapping[str, Any]] = {
@@ -55,7 +57,9 @@ def own_depth(folders: tuple[str, ...], base: str) -> dict[str, int]:
         for file in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.ClassDef):
-                    parents[node.name] = [ast.unparse(b).split("[")[0] for b in node.bases]
+                    parents[node.name] = [
+                        ast.unparse(b).split("[")[0].rpartition(".")[2] for b in node.bases
+                    ]
 
     def depth(name: str) -> int | None:
         if name == base:
@@ -219,6 +223,54 @@ def sentences_of(test: str) -> Iterator[int]:
                         yield part.lineno
 
 
+FLEXFED = ROOT / "tests" / "method" / "flexfed.py"
+MOST_PARAMETERS = 6
+
+
+def figures_of_a_method(file: Path) -> str:
+    """Lines of a method's file, and names and modules of this package that it imports."""
+    text = file.read_text()
+    imports = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ImportFrom)]
+    ours = [n for n in imports if str(n.module).startswith("fedul_flwr")]
+    names = sum(len(n.names) for n in ours)
+    return f"{lines([text])} / {names} / {len({n.module for n in ours})}"
+
+
+def import_lines(file: Path) -> int:
+    """Lines of a file's imports."""
+    found = (n for n in ast.parse(file.read_text()).body if isinstance(n, IMPORTS))
+    return sum((n.end_lineno or n.lineno) - n.lineno + 1 for n in found)
+
+
+def functions_with_many_parameters() -> list[str]:
+    """Functions outside the commands with more than :data:`MOST_PARAMETERS`, without ``self``."""
+    many = []
+    for package in PACKAGES:
+        for file in sorted((ROOT / package).rglob("*.py")):
+            if file.is_relative_to(ROOT / "fedul_flwr" / "cli"):
+                continue
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.FunctionDef):
+                    given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                    named = [arg for arg in given if arg.arg not in ("self", "cls")]
+                    if len(named) > MOST_PARAMETERS:
+                        many.append(f"{file.relative_to(ROOT)}:{node.name}")
+    return many
+
+
+def files_of_the_newest_method() -> str:
+    """Files of the commit that last added a file in a folder of methods, by git."""
+    folders = [f"{folder}/*.py" for folder in PACKAGES[1:]]
+    git = ["git", "-C", str(ROOT), "log", "-1", "--format=%h"]
+    commit = subprocess.run(
+        [*git, "--diff-filter=A", "--", *folders], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    files = subprocess.run(
+        [*git, "--name-only", "--format=", commit], capture_output=True, text=True, check=True
+    ).stdout.split()
+    return f"{len(files)} ({commit})"
+
+
 def rows() -> Iterator[tuple[str, object]]:
     """Names of figures and their values."""
     yield "root modules of fedul_flwr", len(modules("fedul_flwr"))
@@ -234,6 +286,17 @@ def rows() -> Iterator[tuple[str, object]]:
 
     own, tests = texts(*PACKAGES), texts("tests")
     yield "files / lines of the four packages", f"{len(own)} / {lines(own):,}"
+    yield "FlexFed: lines / names / modules", figures_of_a_method(FLEXFED)
+    semifl = ROOT / "baselines" / "semifl.py"
+    yield (
+        "SemiFL: lines / of imports",
+        f"{lines([semifl.read_text()])} / {import_lines(semifl)}",
+    )
+    yield "files of the newest method's commit", files_of_the_newest_method()
+    many = functions_with_many_parameters()
+    yield f"functions with more than {MOST_PARAMETERS} parameters", len(many)
+    if "--files" in sys.argv:
+        yield "", " ".join(many)
     yield "raise in 1,000 lines", round(1000 * sum(t.count("raise ") for t in own) / lines(own))
     yield "lines of tests", f"{lines(tests):,}"
     yield "assertions on sentences", sum(len(list(sentences_of(test))) for test in tests)

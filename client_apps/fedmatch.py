@@ -11,25 +11,8 @@ import numpy as np
 from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr import learning
-from fedul_flwr.config.method_settings import ScenarioSettings, ViewSettings
-from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import CONFIDENT_SHARE, Arrays
-from fedul_flwr.federated.client import Client, Update
-from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_training import smallest_top
-from fedul_flwr.federated.disclosure import (
-    ACCOUNT,
-    AVERAGED,
-    COUNTS,
-    EVERY_ROUND,
-    REGISTRATION,
-    TRAIN,
-    Sent,
-    only_when,
-)
-from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, NORMALIZER, STALE
-from fedul_flwr.federated.reports import CONFIDENT, HOW_TRAINING_WENT, Numbers
+from fedul_flwr import method as kit
+from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE
 from fedul_flwr.federated.sparse import decode, encode
 from fedul_flwr.learning.parts import (
     PSI,
@@ -42,18 +25,17 @@ from fedul_flwr.learning.parts import (
     unflatten,
     unlabeled_part,
 )
-from fedul_flwr.learning.task import Records, Round
 from fedul_flwr.strategies.fedmatch import FedMatchSettings
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-def _parts_of(settings: RunConfig) -> tuple[str, ...]:
+def _parts_of(settings: kit.RunConfig) -> tuple[str, ...]:
     """Parts that are sent to the server: not sigma if only the server trains it."""
     if not settings[FedMatchSettings].decomposition:
         return (THETA,)
-    at_server = settings[ScenarioSettings].labels_at == "server"
+    at_server = settings[kit.ScenarioSettings].labels_at == "server"
     return (PSI,) if at_server else (SIGMA, PSI)
 
 
@@ -70,41 +52,41 @@ def _metrics(
         "loss": supervised + consistency,
         "supervised-loss": supervised,
         "consistency-loss": consistency,
-        CONFIDENT_SHARE: confident,
+        kit.CONFIDENT_SHARE: confident,
         "num-helpers": helpers,
         "steps": steps,
         STALE: stale,
     }
 
 
-def _of_part(part: str, size: Literal["model", "weights"]) -> tuple[Sent, ...]:
+def _of_part(part: str, size: Literal["model", "weights"]) -> tuple[kit.Sent, ...]:
     what = f"what has changed of the weights' part {part}"
-    sent = Sent(
-        *(TRAIN, ("*",), what, part, EVERY_ROUND, AVERAGED, size),
+    sent = kit.Sent(
+        *(kit.TRAIN, ("*",), what, part, kit.EVERY_ROUND, kit.AVERAGED, size),
         when=lambda settings: part in _parts_of(settings),
     )
     if part == SIGMA:
         return (sent,)
-    by_helpers = replace(sent, reader=f"{AVERAGED}, and some this one as a helper's")
+    by_helpers = replace(sent, reader=f"{kit.AVERAGED}, and some this one as a helper's")
     return (
-        *only_when(lambda settings: settings[FedMatchSettings].helpers > 0, (by_helpers,)),
-        *only_when(lambda settings: settings[FedMatchSettings].helpers == 0, (sent,)),
+        *kit.only_when(lambda settings: settings[FedMatchSettings].helpers > 0, (by_helpers,)),
+        *kit.only_when(lambda settings: settings[FedMatchSettings].helpers == 0, (sent,)),
     )
 
 
 FEDMATCH = {
-    "supervised-loss": Numbers(says=HOW_TRAINING_WENT),
-    "consistency-loss": Numbers(says=HOW_TRAINING_WENT),
-    "num-helpers": Numbers.count(says=HOW_TRAINING_WENT),
-    NORMALIZER: Numbers(when=lambda _: False),  # no base that needs it goes with parts
-    STALE: Numbers.count(says=HOW_TRAINING_WENT, optional=True),
-    **CONFIDENT,
+    "supervised-loss": kit.Numbers(says=kit.HOW_TRAINING_WENT),
+    "consistency-loss": kit.Numbers(says=kit.HOW_TRAINING_WENT),
+    "num-helpers": kit.Numbers.count(says=kit.HOW_TRAINING_WENT),
+    kit.NORMALIZER: kit.Numbers(when=lambda _: False),  # no base that needs it goes with parts
+    STALE: kit.Numbers.count(says=kit.HOW_TRAINING_WENT, optional=True),
+    **kit.CONFIDENT,
 }
 """What a client reports of both parts of its training."""
 DISCLOSURES = (
-    *REGISTRATION,
-    COUNTS,
-    ACCOUNT,
+    *kit.REGISTRATION,
+    kit.COUNTS,
+    kit.ACCOUNT,
     *_of_part(SIGMA, "weights"),
     *_of_part(PSI, "model"),
     *_of_part(THETA, "model"),
@@ -112,7 +94,7 @@ DISCLOSURES = (
 """Sent by a client of FedMatch: parts of the weights in place of a model."""
 
 
-class FedMatchClient(Client[PartlyLabeledData]):
+class FedMatchClient(kit.Client[kit.PartlyLabeledData]):
     """Trains the parts of the weights separately, and exchanges only their changed values.
 
     Messages contain no whole model: records are named after parts and have sparse differences
@@ -140,20 +122,20 @@ class FedMatchClient(Client[PartlyLabeledData]):
         return [f"{part}/{name}" for name in super().buffer_names()]
 
     def train(
-        self, arrays: Arrays, config: Mapping[str, Any], received: Records | None = None
-    ) -> Update:
+        self, arrays: kit.Arrays, config: Mapping[str, Any], received: kit.Records | None = None
+    ) -> kit.Update:
         """One round of local training from the parts in ``received``."""
         learning.retain_freed_memory()
         if self.settings.sums_updates:
             parts = unflatten(arrays)
             trained, count, metrics = self._train_parts(parts, self.round(config, {}))
             learning.release_freed_memory()
-            return Update(flatten(parts | trained), count, metrics)
+            return kit.Update(flatten(parts | trained), count, metrics)
         start: Parts = {}
         if since := int(config[BASE_ROUND]):
             stored = self.state.load(EXCHANGED, int(config["server-round"]))
             if not stored or int(stored.pop(BASE_ROUND)) != since:  # it is lost
-                return Update({}, 0, _metrics(stale=1))
+                return kit.Update({}, 0, _metrics(stale=1))
             start = unflatten(stored)
         round = self.round(config, received)
         parts = {
@@ -170,10 +152,10 @@ class FedMatchClient(Client[PartlyLabeledData]):
         exchanged = {BASE_ROUND: np.array(round.number)}
         self.state.save(EXCHANGED, round.number, flatten(now) | exchanged)
         learning.release_freed_memory()
-        return Update({}, count, metrics, {part: sent.record for part, sent in updates.items()})
+        return kit.Update({}, count, metrics, {part: sent.record for part, sent in updates.items()})
 
     def _train_parts(
-        self, parts: Parts, round: Round
+        self, parts: Parts, round: kit.Round
     ) -> tuple[Parts, int, dict[str, FlowerScalar]]:
         """The parts after training, the number of points, and metrics."""
         options, plan = self.options, round.plan
@@ -181,11 +163,11 @@ class FedMatchClient(Client[PartlyLabeledData]):
         if batches.num_points == 0:
             return parts, 0, _metrics()
         model = learning.move_model(self.model, plan.device, plan.precision)
-        decomposed, views = learning.Decomposed(model, parts), self.settings[ViewSettings]
+        decomposed, views = learning.Decomposed(model, parts), self.settings[kit.ViewSettings]
         consistency = learning.InterClientConsistency(
             self._helpers(parts, round),
             options.consistency_weight,
-            smallest_top(self.data, model, options.threshold, round),
+            kit.smallest_top(self.data, model, options.threshold, round),
             learning.strong_view(self.settings),
             "lowest" if views.recipe == "release" else "own",
             learning.weak_view(self.settings),
@@ -196,7 +178,7 @@ class FedMatchClient(Client[PartlyLabeledData]):
             learning.scaled_cross_entropy(views.supervised_weight),
             consistency,
             plan,
-            stream(self.settings.seed, "local", round.number, self.node.partition_id),
+            kit.stream(self.settings.seed, "local", round.number, self.node.partition_id),
             learning.Penalties(options.l2_weight, options.l1_weight),
         )
         metrics = _metrics(
@@ -208,7 +190,7 @@ class FedMatchClient(Client[PartlyLabeledData]):
         )
         return decomposed.dump(), batches.num_points, metrics
 
-    def _helpers(self, parts: Parts, round: Round) -> list[nn.Module]:
+    def _helpers(self, parts: Parts, round: kit.Round) -> list[nn.Module]:
         """Models of the helpers: this client's sigma with each helper's psi (algorithm 1, line 14).
 
         Helpers are sent as differences from the psi of ``parts``, those of the round's start.

@@ -12,9 +12,8 @@ from flwr.common import NDArrays
 from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr import learning
-from fedul_flwr.config.method_settings import FedULSettings
+from fedul_flwr import method as kit
 from fedul_flwr.data.class_priors import class_masses
-from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_check import posterior_equations
 from fedul_flwr.data.set_priors import (
     Dirichlet,
@@ -23,22 +22,9 @@ from fedul_flwr.data.set_priors import (
     misfits_in_words,
     set_likelihoods,
 )
-from fedul_flwr.data.types import Bools, Content, Floats, Value
-from fedul_flwr.federated.client import Client
-from fedul_flwr.federated.client_data import UnlabeledSetData
-from fedul_flwr.federated.disclosure import EVALUATE, SUMMED_PART, UNLABELED_SETS, Sent
-from fedul_flwr.federated.masked_update import Summed, in_steps
-from fedul_flwr.federated.messages import (
-    CLASS_MASSES,
-    LEARNED,
-    METRICS,
-    PRIOR_FIT,
-    SETUP,
-    TEST_PRIOR,
-)
+from fedul_flwr.federated.messages import CLASS_MASSES, LEARNED, PRIOR_FIT, TEST_PRIOR
 
 if TYPE_CHECKING:
-    from fedul_flwr.learning.task import Round, Task
     from fedul_flwr.surrogate import SurrogateLoss
 
 
@@ -46,28 +32,28 @@ LEARN_AFTER = 5
 """First rounds, in which class priors stay as told: a model that has learned little teaches them
 its errors."""
 DISCLOSURES = (
-    *UNLABELED_SETS,
-    Sent(
-        SETUP,
+    *kit.UNLABELED_SETS,
+    kit.Sent(
+        kit.SETUP,
         (CLASS_MASSES,),
         "points of each class, by its priors",
         when=lambda settings: settings.sends_class_masses,
     ),
-    Sent(
-        EVALUATE,
+    kit.Sent(
+        kit.EVALUATE,
         ("num-examples", "loss"),
         "loss on points it held out, and their number",
-        METRICS,
+        kit.METRICS,
         "every round that is evaluated",
         when=lambda settings: settings.selection == "heldout" and not settings.sums_updates,
     ),
     replace(
-        SUMMED_PART,
+        kit.SUMMED_PART,
         what="loss on points it held out, masked",
         when=lambda settings: settings.sums_heldout_losses,
     ),
     replace(
-        SUMMED_PART,
+        kit.SUMMED_PART,
         what="points of each class and what its sets tell apart, by their priors, masked",
         often="once, in round 1",
         when=lambda settings: any(settings.sums_of_sets),
@@ -76,41 +62,40 @@ DISCLOSURES = (
 """Sent by a client of FedUL."""
 
 
-class FedULClient(Client[UnlabeledSetData]):
+class FedULClient(kit.Client[kit.UnlabeledSetData]):
     """Trains the class model through the transition of its own sets.
 
     The index of a point's set is its target. Priors and points stay at the client.
     """
 
-    def register(self) -> dict[str, Value]:
+    def register(self) -> dict[str, kit.Value]:
         """The result of the check of its sets, and class masses with ``test-prior = "sets"``."""
         values, sets = super().register(), self.data.sets
         if self.settings.sends_class_masses and not values["reason"]:
             values[CLASS_MASSES] = class_masses(sets.priors, sets.set_sizes).tolist()
         return values
 
-    def sum_part(self, of: Summed, content: Content) -> Sequence[int]:
+    def sum_part(self, of: kit.Summed, content: kit.Content) -> Sequence[int]:
         """Also class masses of its sets and E^T E, where the server needs their sums alone.
 
         E are :func:`fedul_flwr.data.set_check.posterior_equations`.
         """
         has_masses, has_gram = self.settings.sums_of_sets
-        if of is not Summed.SETS or not (has_masses or has_gram):
+        if of is not kit.Summed.SETS or not (has_masses or has_gram):
             return super().sum_part(of, content)
         sets = self.data.sets
         masses = class_masses(sets.priors, sets.set_sizes) if has_masses else np.empty(0)
         equations = posterior_equations(sets.priors) if has_gram else np.empty((0, 0))
-        return in_steps([*masses, *(equations.T @ equations).ravel()])
+        return kit.in_steps([*masses, *(equations.T @ equations).ravel()])
 
-    def task(self, round: Round) -> Task:
+    def task(self, round: kit.Round) -> kit.Task:
         """Points with the index of their set as target (eq. 6), and the loss of eq. 9."""
-        from fedul_flwr.learning.task import Task, on_logits
 
         self._look_at_priors(round)
         sets, in_use = self.data.sets, ~self.held_out
         points = sets.points[in_use]
         batches = learning.point_batches(sets.inputs, points, sets.sets[in_use], round.plan)
-        return Task(batches, on_logits(self.loss(round.config)))
+        return kit.Task(batches, kit.on_logits(self.loss(round.config)))
 
     def loss(self, config: Mapping[str, Any]) -> SurrogateLoss:
         """Loss of surrogate labels under this client's transition (eq. 9).
@@ -123,7 +108,7 @@ class FedULClient(Client[UnlabeledSetData]):
 
         from fedul_flwr.surrogate import SurrogateLoss
 
-        sets, prior, options = self.data.sets, self._prior(config), self.settings[FedULSettings]
+        sets, prior, options = self.data.sets, self._prior(config), self.settings[kit.FedULSettings]
         sizes = np.bincount(sets.sets[~self.held_out], minlength=len(sets.priors))
         learns = options.learn_priors
         priors = self._learned(int(config["server-round"])) if learns else sets.priors
@@ -135,7 +120,7 @@ class FedULClient(Client[UnlabeledSetData]):
             absent_weight=options.absent_weight,
         )
 
-    def _prior(self, config: Mapping[str, Any]) -> Floats | None:
+    def _prior(self, config: Mapping[str, Any]) -> kit.Floats | None:
         """Pi at test time, ``(K,)``; ``None`` is uniform."""
         sent = self.settings.test_prior == "sets"
         prior = config[TEST_PRIOR] if sent else self.settings.class_priors()
@@ -145,17 +130,17 @@ class FedULClient(Client[UnlabeledSetData]):
         sets = self.data.sets
         return sets.posterior or Dirichlet.exact(sets.priors)
 
-    def _learned(self, number: int) -> Floats:
+    def _learned(self, number: int) -> kit.Floats:
         """Class priors of the sets as learned up to a round; until then as told."""
         learned = self.state.load(LEARNED, number + 1)
         return learned["priors"] if learned else self._stated_priors().means
 
-    def _look_at_priors(self, round: Round) -> None:
+    def _look_at_priors(self, round: kit.Round) -> None:
         """Learn class priors of the sets, and in the last round check them, with the global model.
 
         Not in round 1, whose model has learned nothing.
         """
-        options, number = self.settings[FedULSettings], round.number
+        options, number = self.settings[kit.FedULSettings], round.number
         checks = number == self.settings.num_rounds
         learns = options.learn_priors and number > LEARN_AFTER
         if number == 1 or not (learns or checks):
@@ -177,7 +162,7 @@ class FedULClient(Client[UnlabeledSetData]):
             self.state.publish(PRIOR_FIT, number, {"shares": fit.shares, "misfits": fit.misfits})
 
     @cached_property
-    def held_out(self) -> Bools:
+    def held_out(self) -> kit.Bools:
         """Bool ``(n_c,)``: entries held out to select the best round, the same in every round."""
         sets = self.data.sets
         mask = np.zeros(len(sets.points), dtype=bool)
@@ -185,9 +170,9 @@ class FedULClient(Client[UnlabeledSetData]):
             # Hold out points, not entries of sets: sets may share points, and a point must be held
             # out of all of them. All points have the same chance, so that the expected class
             # proportions of every set, and so the transition, do not change.
-            rng = stream(self.settings.seed, "held-out", self.node.partition_id)
+            rng = kit.stream(self.settings.seed, "held-out", self.node.partition_id)
             distinct = rng.permutation(np.unique(sets.points))
-            count = int(self.settings[FedULSettings].heldout_fraction * len(distinct))
+            count = int(self.settings[kit.FedULSettings].heldout_fraction * len(distinct))
             mask = np.isin(sets.points, distinct[:count])
             for m in range(len(sets.priors)):  # every set keeps at least one point for training
                 entries = np.flatnonzero(sets.sets == m)

@@ -7,15 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from fedul_flwr import learning
+from fedul_flwr import method as kit
 from fedul_flwr.client_apps.fedul_consistency import (
     FedULConsistencyClient,
     FedULConsistencySettings,
 )
-from fedul_flwr.config.method_settings import FedULSettings
-from fedul_flwr.config.methods import Method
-from fedul_flwr.config.privacy import DPSettings
-from fedul_flwr.data.types import Floats, Ints
-from fedul_flwr.learning.task import Round, Task
 
 
 class FedULAssignClient(FedULConsistencyClient):
@@ -25,7 +21,7 @@ class FedULAssignClient(FedULConsistencyClient):
     probability of the threshold, given the point's set.
     """
 
-    def task(self, round: Round) -> Task:
+    def task(self, round: kit.Round) -> kit.Task:
         """The task of `fedul-consistency`, with the assigned classes beside the sets."""
         task = super().task(round)
         if not self.weight(round):
@@ -37,16 +33,16 @@ class FedULAssignClient(FedULConsistencyClient):
             task, batches=learning.point_batches(sets.inputs, points, targets, round.plan)
         )
 
-    def assigned(self, points: Ints, members: Ints, round: Round) -> Ints:
+    def assigned(self, points: kit.Ints, members: kit.Ints, round: kit.Round) -> kit.Ints:
         """Classes ``(n,)`` of ``points`` from sets ``members``, by the received model."""
         logits = learning.predict_logits(self.model, self.data.sets.inputs, points, round.plan)
-        log_p: Floats = logits.double().log_softmax(dim=1).numpy()
-        learns = self.settings[FedULSettings].learn_priors
+        log_p: kit.Floats = logits.double().log_softmax(dim=1).numpy()
+        learns = self.settings[kit.FedULSettings].learn_priors
         shares = self._learned(round.number) if learns else self.data.sets.priors
         return learning.assign_sets(log_p, members, shares)
 
 
-METHOD = Method(
+METHOD = kit.Method(
     name="fedul-assign",
     line="FedUL, and strong views trained on classes assigned under the shares of each set.",
     needs="unlabeled sets with known class shares at clients, at least as many sets as classes",
@@ -54,5 +50,5 @@ METHOD = Method(
     strategy="fedul_flwr.strategies.fedul:FedULStrategy",
     client=FedULAssignClient,
     disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
-    settings=(FedULSettings, FedULConsistencySettings, DPSettings),
+    settings=(kit.FedULSettings, FedULConsistencySettings, kit.DPSettings),
 )

@@ -8,26 +8,21 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import Field
 
 from fedul_flwr import learning
+from fedul_flwr import method as kit
 from fedul_flwr.client_apps.fedul import FedULClient
-from fedul_flwr.config.base import ADAPTIVE, OR_ADAPTIVE, Settings
-from fedul_flwr.config.method_settings import FedULSettings
-from fedul_flwr.config.methods import Method
-from fedul_flwr.config.privacy import DPSettings
-from fedul_flwr.federated.reports import CONFIDENT, Numbers
-from fedul_flwr.learning.task import Round, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class FedULConsistencySettings(Settings):
+class FedULConsistencySettings(kit.Settings):
     """FedUL with consistency between weak and strong views, of `fedul-assign` too."""
 
     table: ClassVar[str] = "fedul-consistency"
     strong_views: ClassVar[bool] = True
     weight: Annotated[float, Field(ge=0)] = 0.3
     """Weight of the consistency loss; 0 is FedUL."""
-    threshold: Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE] = 0.95
+    threshold: Annotated[float, Field(ge=0, lt=1), *kit.OR_ADAPTIVE] = 0.95
     """Smallest top probability of the weak view with which the strong view is trained on; with
     `fedul-assign` the smallest probability of the assigned class.
     `adaptive` is the mean top probability of a client's points by the model that it received:
@@ -37,11 +32,11 @@ class FedULConsistencySettings(Settings):
 
 
 STRONG_VIEWS = {
-    "consistency-loss": Numbers(
+    "consistency-loss": kit.Numbers(
         says="how the strong views went",
         when=lambda settings: settings[FedULConsistencySettings].weight > 0,
     ),
-    **CONFIDENT,
+    **kit.CONFIDENT,
 }
 """What a client reports of its strong views."""
 
@@ -51,12 +46,12 @@ class FedULConsistencyClient(FedULClient):
 
     reports = STRONG_VIEWS
 
-    def weight(self, round: Round) -> float:
+    def weight(self, round: kit.Round) -> float:
         """Weight of the consistency loss in a round."""
         options = self.settings[FedULConsistencySettings]
         return options.weight * learning.ramp_up(round.number, options.ramp_up_rounds)
 
-    def task(self, round: Round) -> Task:
+    def task(self, round: kit.Round) -> kit.Task:
         """FedUL's task, with the weighted consistency loss of the strong view added."""
         task, weight = super().task(round), self.weight(round)
         if weight == 0:
@@ -71,10 +66,10 @@ class FedULConsistencyClient(FedULClient):
         )
         return replace(task, loss=objective, reports=objective.reports)
 
-    def _threshold(self, log_weights: Tensor, round: Round) -> float:
+    def _threshold(self, log_weights: Tensor, round: kit.Round) -> float:
         """The smallest top probability of a target, of the model at the start of the round."""
         threshold = self.settings[FedULConsistencySettings].threshold
-        if threshold != ADAPTIVE:
+        if threshold != kit.ADAPTIVE:
             return threshold
         import torch
 
@@ -84,7 +79,7 @@ class FedULConsistencyClient(FedULClient):
         return learning.threshold_for(threshold, (logits + weights).softmax(dim=1).amax(dim=1))
 
 
-METHOD = Method(
+METHOD = kit.Method(
     name="fedul-consistency",
     line="FedUL, and the same prediction for two views of a point.",
     needs="unlabeled sets with known class shares at clients, at least as many sets as classes",
@@ -92,5 +87,5 @@ METHOD = Method(
     strategy="fedul_flwr.strategies.fedul:FedULStrategy",
     client=FedULConsistencyClient,
     disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
-    settings=(FedULSettings, FedULConsistencySettings, DPSettings),
+    settings=(kit.FedULSettings, FedULConsistencySettings, kit.DPSettings),
 )

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr import learning
-from fedul_flwr.config.method_settings import XCLPSettings
-from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.types import Arrays, Content
-from fedul_flwr.federated.client import Client
-from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.disclosure import PARTLY_LABELED, TRAIN, Sent, only_when
+from fedul_flwr import method as kit
 from fedul_flwr.federated.ledger import spender
-from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, FORGETFUL, SETUP
-from fedul_flwr.federated.reports import CONFIDENT
+from fedul_flwr.federated.messages import FORGETFUL
 from fedul_flwr.propagation import phases
 from fedul_flwr.propagation.client import (
     PHASES,
@@ -32,11 +26,8 @@ from fedul_flwr.secure.identities import read_identities
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.rowsums import WrongSumError
 
-if TYPE_CHECKING:
-    from fedul_flwr.learning.task import Round, Task
 
-
-def propagation_disclosures(often: str) -> tuple[Sent, ...]:
+def propagation_disclosures(often: str) -> tuple[kit.Sent, ...]:
     """Sent in a propagation: which points are labeled, the backend's messages, partial sums.
 
     Parameters
@@ -44,65 +35,65 @@ def propagation_disclosures(often: str) -> tuple[Sent, ...]:
     often : how often a client takes part in one, in words.
     """
     which = "which of its points have a label, not which label"
-    entries = [Sent(phases.COMPARE, (phases.LABELED,), which, ARRAYS, often)]
+    entries = [kit.Sent(phases.COMPARE, (phases.LABELED,), which, kit.ARRAYS, often)]
     part = "its labels' part of the scores of others' points"
     for name, backend in BACKENDS.items():
         uses = partial(_uses, name)
         messages = (
-            Sent(phases.COMPARE, (key,), what, ARRAYS, often, reader)
+            kit.Sent(phases.COMPARE, (key,), what, kit.ARRAYS, often, reader)
             for key, (what, reader) in backend.sends.items()
         )
         masked = name != "plaintext"
         others = "the other clients, as a sum of all parts at their own points"
         wrong = "if somebody's message is wrong"
-        complaint = Sent(
+        complaint = kit.Sent(
             phases.COMPARE,
             (COMPLAINT,),
             "whose message it cannot use",
-            ARRAYS,
+            kit.ARRAYS,
             wrong,
             undisturbed=False,
         )
-        checks = Sent(
+        checks = kit.Sent(
             phases.AUDIT,
             (phases.CHECKS,),
             "random words that its part of the sum began with",
-            ARRAYS,
+            kit.ARRAYS,
             wrong,
             undisturbed=False,
         )
         total = (
-            Sent(phases.SUM, (phases.SENT,), f"{part}, masked", ARRAYS, often, others)
+            kit.Sent(phases.SUM, (phases.SENT,), f"{part}, masked", kit.ARRAYS, often, others)
             if masked
-            else Sent(phases.SUM, (phases.SENT,), part, ARRAYS, often)
+            else kit.Sent(phases.SUM, (phases.SENT,), part, kit.ARRAYS, often)
         )
         disturbed = (complaint, checks) if masked else (checks,)
-        entries += only_when(uses, (*messages, total, *disturbed))
+        entries += kit.only_when(uses, (*messages, total, *disturbed))
     return tuple(entries)
 
 
-def _uses(backend: str, settings: RunConfig) -> bool:
-    return settings[XCLPSettings].secure == backend
+def _uses(backend: str, settings: kit.RunConfig) -> bool:
+    return settings[kit.XCLPSettings].secure == backend
 
 
 DISCLOSURES = (
-    *PARTLY_LABELED,
+    *kit.PARTLY_LABELED,
     *propagation_disclosures("every round of the second stage that it trains in"),
-    Sent(
-        TRAIN,
+    kit.Sent(
+        kit.TRAIN,
         (phases.UNOPENED,),
         "whether its rows of the sum of labels hold no sum",
-        DIAGNOSTICS,
+        kit.DIAGNOSTICS,
         "every round of the second stage that it trains in",
     ),
 )
 """Sent by a client of XCLP."""
 
 
-class XCLPClient(Client[PartlyLabeledData]):
+class XCLPClient(kit.Client[kit.PartlyLabeledData]):
     """Takes part in a propagation before training, and trains on the propagated labels."""
 
-    reports = CONFIDENT
+    reports = kit.CONFIDENT
     extra_phases, alone = frozenset(PHASES), frozenset({phases.ROWS})
 
     @cached_property
@@ -115,21 +106,20 @@ class XCLPClient(Client[PartlyLabeledData]):
         """Its part in a propagation."""
         return propagation_client(self, self.graph, self._features)
 
-    def on_phase(self, name: str, content: Content) -> Content:
+    def on_phase(self, name: str, content: kit.Content) -> kit.Content:
         """Answer phases of the propagation, besides those of every method."""
         if name in PHASES:
             return self.propagation.on_phase(name, content)
-        if name == SETUP:  # a client that starts again leaves a running propagation
+        if name == kit.SETUP:  # a client that starts again leaves a running propagation
             end_propagation(self.state)
         return super().on_phase(name, content)
 
-    def task(self, round: Round) -> Task:
+    def task(self, round: kit.Round) -> kit.Task:
         """Weighted cross-entropy of given and propagated labels (Algorithm 2)."""
-        from fedul_flwr.federated.client_training import staged_task
 
-        return staged_task(self.data, self.state, round, partial(self._pseudo_labels, round))
+        return kit.staged_task(self.data, self.state, round, partial(self._pseudo_labels, round))
 
-    def _pseudo_labels(self, round: Round) -> learning.PseudoLabels:
+    def _pseudo_labels(self, round: kit.Round) -> learning.PseudoLabels:
         """Labels of the unlabeled points from the propagation before this round's training.
 
         No labels if the message has no rows, because too few clients were left to propagate, or
@@ -147,25 +137,24 @@ class XCLPClient(Client[PartlyLabeledData]):
             return learning.PseudoLabels.none(len(self.data.unlabeled))
         finally:
             end_propagation(self.state)
-        is_scaled = self.settings[XCLPSettings].is_scaled
+        is_scaled = self.settings[kit.XCLPSettings].is_scaled
         return (
             learning.PseudoLabels.of(propagated)
             if is_scaled
             else learning.PseudoLabels(*propagated)
         )
 
-    def _features(self, weights: Arrays, number: int) -> NDArray[np.float32]:
-        from fedul_flwr.federated.client_training import labeling_views
+    def _features(self, weights: kit.Arrays, number: int) -> NDArray[np.float32]:
 
         self.check_model(weights, number)
         learning.load_arrays(self.model, weights)
         inputs, plan = self.data.examples.inputs, learning.local_plan(self.settings)
-        views = labeling_views(self.settings, self.node.partition_id, number)
+        views = kit.labeling_views(self.settings, self.node.partition_id, number)
         return learning.extract_features(self.model, inputs, self.graph.rows, plan, views)
 
 
 def propagation_client(
-    client: Client[Any], graph: GraphPoints, features: Features
+    client: kit.Client[Any], graph: GraphPoints, features: Features
 ) -> PropagationClient:
     """The part in a propagation of a ``client`` with the points of ``graph``."""
     settings, number = client.settings, client.node.partition_id
@@ -174,11 +163,11 @@ def propagation_client(
         client.state,
         number,
         resumed=bool(settings.resume),
-        forgetful=FORGETFUL in client.state.values(SETUP),
+        forgetful=FORGETFUL in client.state.values(kit.SETUP),
         spend=spender(client.node),
     )
     return PropagationClient(
-        settings[XCLPSettings],
+        settings[kit.XCLPSettings],
         noise,
         client.state,
         number,

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr import learning
+from fedul_flwr import method as kit
 from fedul_flwr.client_apps.xclp import propagation_client, propagation_disclosures
-from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.local_files import own_data, refuse_unwritable
 from fedul_flwr.data.run_files.label_files import (
@@ -21,11 +21,6 @@ from fedul_flwr.data.run_files.label_files import (
     file_name,
     write_labels,
 )
-from fedul_flwr.data.types import UNLABELED, Arrays, Content, Propagated, Value
-from fedul_flwr.federated.client import Client
-from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.disclosure import COUNTS, REGISTRATION, Sent
-from fedul_flwr.federated.messages import SETUP
 from fedul_flwr.propagation.client import (
     PHASES,
     GraphPoints,
@@ -38,16 +33,16 @@ from fedul_flwr.secure.rowsums import WrongSumError
 from fedul_flwr.strategies.xclp_predict import XCLPPredictSettings
 
 DISCLOSURES = (
-    *REGISTRATION,
-    COUNTS,
+    *kit.REGISTRATION,
+    kit.COUNTS,
     *propagation_disclosures("once"),
-    Sent(SETUP, ("num-compared",), "how many points are in the graph"),
-    Sent(LABEL, (UNOPENED,), "whether its rows of the sum hold no sum", often="once"),
+    kit.Sent(kit.SETUP, ("num-compared",), "how many points are in the graph"),
+    kit.Sent(LABEL, (UNOPENED,), "whether its rows of the sum hold no sum", often="once"),
 )
 """Sent by a client of XCLP for prediction."""
 
 
-class XCLPPredictClient(Client[PartlyLabeledData]):
+class XCLPPredictClient(kit.Client[kit.PartlyLabeledData]):
     """Takes part in one propagation and writes labels and confidences of its unlabeled points."""
 
     extra_phases = frozenset({*PHASES, LABEL})
@@ -66,7 +61,7 @@ class XCLPPredictClient(Client[PartlyLabeledData]):
         """Its part in a propagation."""
         return propagation_client(self, self.graph, self._features)
 
-    def register(self) -> dict[str, Value]:
+    def register(self) -> dict[str, kit.Value]:
         """Numbers of points and labels, and of points in the graph."""
         return {**super().register(), "num-compared": len(self.graph.positions)}
 
@@ -74,11 +69,11 @@ class XCLPPredictClient(Client[PartlyLabeledData]):
         """Raise an error if its labels could not be written."""
         refuse_unwritable(self._file(XCLP).parent, "The file of labels (node config labels)")
 
-    def on_phase(self, name: str, content: Content) -> Content:
+    def on_phase(self, name: str, content: kit.Content) -> kit.Content:
         """Answer phases of the propagation, and the last one: write the propagated labels."""
         if name == END:
             end_propagations(self.state)
-            return Content()
+            return kit.Content()
         if name in PHASES:
             return self.propagation.on_phase(name, content)
         if name == LABEL:
@@ -86,16 +81,16 @@ class XCLPPredictClient(Client[PartlyLabeledData]):
                 propagated = self.propagation.open(content.arrays)
             except WrongSumError:  # somebody's part of the sum: there are no labels to write
                 end_propagations(self.state)
-                return Content(values={UNOPENED: True})
+                return kit.Content(values={UNOPENED: True})
             self._write(XCLP if content.values[PREVIOUS_LABELS] else LEFT_OUT, propagated)
             if content.values[LAST]:
                 end_propagations(self.state)
-            return Content(values={UNOPENED: False})
-        if name == SETUP:  # a client that starts again leaves a running propagation
+            return kit.Content(values={UNOPENED: False})
+        if name == kit.SETUP:  # a client that starts again leaves a running propagation
             end_propagation(self.state)
         return super().on_phase(name, content)
 
-    def _features(self, weights: Arrays, number: int) -> NDArray[np.float32]:
+    def _features(self, weights: kit.Arrays, number: int) -> NDArray[np.float32]:
         """Features from pixels or from the model, and labels from the client's own points alone."""
         del number
 
@@ -108,14 +103,14 @@ class XCLPPredictClient(Client[PartlyLabeledData]):
             plan = learning.local_plan(self.settings)
             features, logits = learning.features_and_logits(self.model, inputs, graph.rows, plan)
             self._write(NETWORK, learning.network_labels(logits))
-        scores = graph.own_scores(features, self.settings[XCLPSettings])
+        scores = graph.own_scores(features, self.settings[kit.XCLPSettings])
         self._write(LOCAL_LP, labels_from_scores(scores))
         return features
 
-    def _write(self, source: str, propagated: Propagated) -> None:
+    def _write(self, source: str, propagated: kit.Propagated) -> None:
         """Write labels by ``source`` for the unlabeled points in the graph, or for all."""
         examples, graph = self.data.examples, self.graph
-        unlabeled = np.flatnonzero((graph.labels == UNLABELED) | (source == LEFT_OUT))
+        unlabeled = np.flatnonzero((graph.labels == kit.UNLABELED) | (source == LEFT_OUT))
         # In the order of the data set.
         unlabeled = unlabeled[np.argsort(graph.rows[unlabeled], kind="stable")]
         names = examples.names or [str(row) for row in examples.points]
@@ -123,7 +118,7 @@ class XCLPPredictClient(Client[PartlyLabeledData]):
             write_labels(
                 self._file(source),
                 [names[point] for point in graph.positions[unlabeled]],
-                Propagated(propagated.labels[unlabeled], propagated.confidence[unlabeled]),
+                kit.Propagated(propagated.labels[unlabeled], propagated.confidence[unlabeled]),
                 self.data.class_names,
             )
 

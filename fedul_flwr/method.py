@@ -1,47 +1,130 @@
-"""All that a method of one's own imports: its two sides, its settings, and what they declare.
+"""All that a method imports: its two sides, its settings, and what they declare.
 
 A method's settings are a :class:`Settings`, its server a :class:`Strategy`, its clients a
 :class:`Client`, whose :class:`Task` of a round has batches and a loss; a :class:`Method` names the
-three. docs/own-method.md has an example and every rule.
+three. docs/own-method.md has an example and every rule. Behind the first names are parts that the
+methods of this package share; importing none of them imports torch.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from fedul_flwr.config.base import Settings
+from fedul_flwr.config.base import ADAPTIVE, OR_ADAPTIVE, Settings, only_with, only_without
+from fedul_flwr.config.method_settings import (
+    AdaptiveConfidence,
+    AdmissionSettings,
+    Confidence,
+    ConsistencySettings,
+    FedULSettings,
+    LabelSettings,
+    LabelsOnlySettings,
+    LabelSourceSettings,
+    PropagationSettings,
+    PseudoLabelSettings,
+    ScenarioSettings,
+    ServerTrainingSettings,
+    StageSettings,
+    StrongViewSettings,
+    SupervisedPartSettings,
+    SupervisedSettings,
+    UnlabeledSetSettings,
+    ViewSettings,
+    WeakViewSettings,
+    Weight,
+    XCLPSettings,
+)
 from fedul_flwr.config.methods import MATCHING, Method
-from fedul_flwr.data.types import Content
-from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client import Client
-from fedul_flwr.federated.client_data import PartlyLabeledData, UnlabeledSetData
-from fedul_flwr.federated.disclosure import Sent
-from fedul_flwr.federated.messages import metric
-from fedul_flwr.federated.reports import Numbers
-from fedul_flwr.federated.strategy import Strategy
-from fedul_flwr.learning.task import Batch, Batches, Round, Task, on_logits
+from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.shared import MORE_THAN_MODELS, SIMULATED, UNWEIGHTED
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import (
+    CONFIDENT_SHARE,
+    UNLABELED,
+    Arrays,
+    Bools,
+    Content,
+    Floats,
+    Inputs,
+    Ints,
+    LabeledPoints,
+    Propagated,
+    Value,
+    below,
+    count,
+    l2_norm,
+    number,
+    numbers,
+)
+from fedul_flwr.errors import (
+    BadMessageError,
+    NothingToLearnError,
+    NoUpdateError,
+    OwnDataError,
+    UserError,
+)
+from fedul_flwr.federated.client import Client, Update
+from fedul_flwr.federated.client_data import (
+    AnySetsData,
+    ClientData,
+    ClientState,
+    PartlyLabeledData,
+    UnlabeledSetData,
+    part_of_step,
+)
+from fedul_flwr.federated.client_policy import (
+    AssignedLabelClients,
+    LabeledClientStages,
+    LabelStages,
+    SetAdmission,
+)
+from fedul_flwr.federated.client_training import (
+    labeling_views,
+    smallest_top,
+    staged_points,
+    staged_task,
+    streamed_task,
+)
+from fedul_flwr.federated.disclosure import (
+    ACCOUNT,
+    AVERAGED,
+    COUNTS,
+    DESCRIBE_ONLY,
+    EVALUATE,
+    EVERY_ROUND,
+    PARTLY_LABELED,
+    REGISTRATION,
+    SUMMED_PART,
+    TRAIN,
+    TRAINING,
+    UNLABELED_SETS,
+    Sent,
+    only_when,
+)
+from fedul_flwr.federated.grid import RoundRecord
+from fedul_flwr.federated.masked_update import Summed, from_steps, in_steps
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    CONFIG,
+    DIAGNOSTICS,
+    METRICS,
+    NORMALIZER,
+    NUM_POINTS,
+    SETUP,
+    array_record,
+    metric,
+    payload_parts,
+    to_arrays,
+    to_record,
+)
+from fedul_flwr.federated.nodes import ClientRef, ClientReport
+from fedul_flwr.federated.replies import check_update
+from fedul_flwr.federated.reports import CONFIDENT, HOW_TRAINING_WENT, STEPS, Numbers
+from fedul_flwr.federated.strategy import ROBUST, Strategy, refuse_turns
+from fedul_flwr.federated.updates import UpdateCodec, average_buffers, mix, weighted_mean
+from fedul_flwr.learning.task import Batch, Batches, Loss, Records, Report, Round, Task, on_logits
 
 if TYPE_CHECKING:
     from fedul_flwr.learning.local import Network
-
-__all__ = [
-    "MATCHING",
-    "Batch",
-    "Batches",
-    "Client",
-    "Content",
-    "Method",
-    "Network",
-    "Numbers",
-    "PartlyLabeledData",
-    "Round",
-    "Sent",
-    "Settings",
-    "Strategy",
-    "Task",
-    "UnlabeledSetData",
-    "UserError",
-    "metric",
-    "on_logits",
-]
 
 
 def __getattr__(name: str) -> Any:

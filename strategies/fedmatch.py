@@ -17,26 +17,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedul_flwr import learning
+from fedul_flwr import method as kit
 from fedul_flwr.config.auto_settings import unresolved
-from fedul_flwr.config.base import ADAPTIVE, Settings, only_with, only_without
-from fedul_flwr.config.method_settings import (
-    AdaptiveConfidence,
-    LabelSettings,
-    ScenarioSettings,
-    ServerTrainingSettings,
-    SupervisedPartSettings,
-    ViewSettings,
-    WeakViewSettings,
-    Weight,
-)
-from fedul_flwr.config.methods import Method
-from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.shared import MORE_THAN_MODELS
 from fedul_flwr.data.run_files.store import RunDirectory
-from fedul_flwr.data.types import Arrays, below, l2_norm
-from fedul_flwr.errors import NoUpdateError, UserError
-from fedul_flwr.federated.messages import to_arrays, to_record
-from fedul_flwr.federated.strategy import ROBUST, Strategy
 from fedul_flwr.learning.parts import (
     SIGMA,
     Parts,
@@ -48,21 +31,21 @@ from fedul_flwr.learning.parts import (
 )
 from fedul_flwr.strategies.fedmatch_parts import ClientModelCache, PartsCodec, WholeParts, is_stale
 
-WITH_PARTS = only_with("fedmatch.decomposition", True)
-WITH_HELPERS = only_without("fedmatch.helpers", 0)
+WITH_PARTS = kit.only_with("fedmatch.decomposition", True)
+WITH_HELPERS = kit.only_without("fedmatch.helpers", 0)
 
 
-class FedMatchSettings(Settings):
+class FedMatchSettings(kit.Settings):
     """FedMatch: inter-client consistency and disjoint learning of sigma and psi."""
 
     table: ClassVar[str] = "fedmatch"
-    consistency_weight: Weight = 1e-2
+    consistency_weight: kit.Weight = 1e-2
     """Weight λ_ICCS of the consistency loss Φ (eq. 2)."""
-    l2_weight: Annotated[Weight, WITH_PARTS] = 10.0
+    l2_weight: Annotated[kit.Weight, WITH_PARTS] = 10.0
     """Weight λ_L2 of ‖σ − ψ‖² (eq. 5)."""
-    l1_weight: Annotated[Weight, WITH_PARTS] = 1e-4
+    l1_weight: Annotated[kit.Weight, WITH_PARTS] = 1e-4
     """Weight λ_L1 of ‖ψ‖₁ (eq. 5); the text has 1e-5 with labels at the server."""
-    threshold: AdaptiveConfidence = ADAPTIVE
+    threshold: kit.AdaptiveConfidence = kit.ADAPTIVE
     """Smallest top probability (τ) with which a point is trained on. `adaptive` is the mean top
     probability of a client's unlabeled points by the model that it received, so some point always
     reaches it; 0.85 in the text, 0.75 in the authors' code."""
@@ -78,10 +61,10 @@ class FedMatchSettings(Settings):
     points; otherwise both train θ."""
     evaluate_with: Annotated[Literal["both", "sigma", "psi"], WITH_PARTS] = "both"
     """Weights of the model that is evaluated and saved: σ + ψ, or one of them alone (ablation)."""
-    psi_cutoff: Annotated[Weight, WITH_PARTS] = 5e-6
+    psi_cutoff: Annotated[kit.Weight, WITH_PARTS] = 5e-6
     """Values of ψ smaller than this in magnitude count as 0 at evaluation; 1e-5 in the authors'
     code with labels at the server."""
-    difference_threshold: Annotated[Weight, only_with("secure-sum", "off")] = 5e-5
+    difference_threshold: Annotated[kit.Weight, kit.only_with("secure-sum", "off")] = 5e-5
     """Changes of a weight smaller than this in magnitude are not sent, in either direction; 1e-5 in
     the authors' code with labels at the server; 0 sends all."""
 
@@ -93,11 +76,11 @@ STATE = "parts/"
 FARTHEST = 3.0
 """With a robust base: largest distance of a helper's parts from the combined ones, in median
 distances of the round's clients."""
-UNFIT_BASES = (*MORE_THAN_MODELS, "local")
+UNFIT_BASES = (*kit.MORE_THAN_MODELS, "local")
 """Bases that depend on local training, and so need a whole model."""
 
 
-class FedMatchStrategy(Strategy):
+class FedMatchStrategy(kit.Strategy):
     """Combines sigma and psi separately, by a base that treats each value independently.
 
     Flower's rounds pass on the evaluated model theta; its parts are stored here.
@@ -108,7 +91,7 @@ class FedMatchStrategy(Strategy):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._counters: Arrays = {}
+        self._counters: kit.Arrays = {}
 
     def make_codec(self) -> PartsCodec:
         """A codec for sparse differences of the parts, or in a secure sum for whole parts."""
@@ -124,18 +107,18 @@ class FedMatchStrategy(Strategy):
         )
 
     @classmethod
-    def validate(cls, settings: RunConfig) -> None:
+    def validate(cls, settings: kit.RunConfig) -> None:
         """Refuse bases that do not combine value by value, and steps that diverge."""
         super().validate(settings)
         if settings.base in UNFIT_BASES:
-            raise UserError(
+            raise kit.UserError(
                 f"Setting base = {settings.base!r}: method 'fedmatch' combines sigma and psi "
                 f"apart, which goes with all bases but {', '.join(UNFIT_BASES)}.",
                 "method-mismatch",
                 setting="base",
             )
         if settings.frozen_rounds:
-            raise UserError(
+            raise kit.UserError(
                 f"Setting frozen-rounds = {settings.frozen_rounds}: method 'fedmatch' trains sigma "
                 "and psi of all layers; leave it out, or choose features.",
                 "method-mismatch",
@@ -143,7 +126,7 @@ class FedMatchStrategy(Strategy):
             )
         options = settings[FedMatchSettings]
         if settings.sums_updates and options.helpers:
-            raise UserError(
+            raise kit.UserError(
                 f"Setting fedmatch.helpers = {options.helpers}: a helper is a single client's "
                 "model, which nobody reads with secure-sum = 'on'; choose 0.",
                 "method-mismatch",
@@ -154,7 +137,7 @@ class FedMatchStrategy(Strategy):
         limit = (1 + settings.momentum) / l2 if l2 else math.inf
         chosen = "learning-rate" not in unresolved(settings)
         if settings.optimizer == "sgd" and chosen and settings.learning_rate >= limit:
-            raise UserError(
+            raise kit.UserError(
                 f"Setting learning-rate = {settings.learning_rate}: with fedmatch.l2-weight = {l2} "
                 f"psi would overshoot sigma in every step; it must be below {limit:g}.",
                 "setting-out-of-range",
@@ -186,7 +169,7 @@ class FedMatchStrategy(Strategy):
         if not self.codec.parts:
             factor = PSI_FACTOR if self.options.decomposition else None
             trained = bool(self.settings.start_from)
-            model = to_arrays(arrays)
+            model = kit.to_arrays(arrays)
             self.codec.parts = decompose(model, self.model_buffers, factor, whole=trained)
         current = self.codec.parts[unlabeled_part(self.codec.parts)]
         self._counters = {n: array.numpy() for n, array in arrays.items() if n not in current}
@@ -203,7 +186,7 @@ class FedMatchStrategy(Strategy):
         """The parts that clients return."""
         del arrays
         parts = self.codec.parts
-        return to_record(flatten({part: parts[part] for part in self._returned(parts)}))
+        return kit.to_record(flatten({part: parts[part] for part in self._returned(parts)}))
 
     def learn_labels(self, arrays: ArrayRecord, round_number: int) -> tuple[ArrayRecord, float]:
         """Train sigma on the server's labels with psi fixed (algorithm 2, lines 4 to 8).
@@ -212,7 +195,7 @@ class FedMatchStrategy(Strategy):
         """
         del arrays
         assert self.trainer is not None  # as `learns_at_server` says
-        weight = self.settings[SupervisedPartSettings].supervised_weight
+        weight = self.settings[kit.SupervisedPartSettings].supervised_weight
         plan = self.trainer.plan(round_number, self.rate_factor)
         decomposed = learning.Decomposed(
             learning.move_model(self.trainer.model, plan.device, plan.precision), self.codec.parts
@@ -226,7 +209,7 @@ class FedMatchStrategy(Strategy):
             self.trainer.rng(round_number),
         )
         self.codec.parts = decomposed.dump()
-        return to_record(self._model(self.codec.parts)), result.supervised
+        return kit.to_record(self._model(self.codec.parts)), result.supervised
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -242,26 +225,26 @@ class FedMatchStrategy(Strategy):
             log(WARNING, text, self.record.round, stale)
         try:
             combined, metrics = self.combine(server_round, received)
-        except NoUpdateError:
+        except kit.NoUpdateError:
             if not stale:
                 raise  # else the model stays
         else:
-            arrays = to_arrays(combined)
-            if self.settings.base in ROBUST and self.options.helpers:
+            arrays = kit.to_arrays(combined)
+            if self.settings.base in kit.ROBUST and self.options.helpers:
                 self._leave_out_far_helpers(arrays)
             self.codec.parts |= unflatten(arrays)
         self.record.clients -= stale
         self.codec.drop_unanswered()
-        return self.after_train(to_record(self._model(self.codec.parts))), metrics
+        return self.after_train(kit.to_record(self._model(self.codec.parts))), metrics
 
-    def _model(self, parts: Parts) -> Arrays:
+    def _model(self, parts: Parts) -> kit.Arrays:
         """The model from ``parts`` that is evaluated and saved."""
         options = self.options
         return compose(parts, options.evaluate_with, options.psi_cutoff) | self._counters
 
     # Helpers
 
-    def _helpers_of(self, client: int) -> list[Arrays]:
+    def _helpers_of(self, client: int) -> list[kit.Arrays]:
         """The helpers' psi, in rounds in which helpers are sent."""
         options, codec = self.options, self.codec
         if not options.helpers or self.record.round % options.helper_interval:
@@ -269,7 +252,7 @@ class FedMatchStrategy(Strategy):
         chosen = self.helpers.helpers_of(client, options.helpers, codec.cache.rounds)
         return [codec.cache.of(helper)[unlabeled_part(codec.parts)] for helper in chosen]
 
-    def _leave_out_far_helpers(self, combined: Arrays) -> None:
+    def _leave_out_far_helpers(self, combined: kit.Arrays) -> None:
         """With a robust base: let nobody be a helper whose parts it would hardly have counted.
 
         A client is left out if the distance of its parts from the combined ones is more than
@@ -279,7 +262,7 @@ class FedMatchStrategy(Strategy):
         distances = {}
         for client, received in self.codec.received.items():
             parts = flatten(received)
-            distances[client] = l2_norm(
+            distances[client] = kit.l2_norm(
                 parts[name].astype(np.float64) - array for name, array in combined.items()
             )
         middle = median(distances.values())
@@ -306,12 +289,12 @@ class FedMatchStrategy(Strategy):
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
-        self.codec.parts = unflatten(below(STATE, state))
+        self.codec.parts = unflatten(kit.below(STATE, state))
         self.codec.cache.load_state_dict(state)
         self.helpers.load_state_dict(state)
 
 
-METHOD = Method(
+METHOD = kit.Method(
     name="fedmatch",
     line="FedMatch: consistency with similar clients' models, in two parts sent sparsely.",
     needs="labels for some points of clients or of the server, and clients' other points",
@@ -320,11 +303,11 @@ METHOD = Method(
     client="fedul_flwr.client_apps.fedmatch:FedMatchClient",
     disclosures="fedul_flwr.client_apps.fedmatch:DISCLOSURES",
     settings=(
-        LabelSettings,
-        ScenarioSettings,
-        ViewSettings,
-        ServerTrainingSettings,
-        WeakViewSettings,
+        kit.LabelSettings,
+        kit.ScenarioSettings,
+        kit.ViewSettings,
+        kit.ServerTrainingSettings,
+        kit.WeakViewSettings,
         FedMatchSettings,
     ),
     data="partly-labeled",

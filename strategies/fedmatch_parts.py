@@ -16,25 +16,9 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Arrays
-from fedul_flwr.federated.client_data import ClientState
-from fedul_flwr.federated.grid import RoundRecord
-from fedul_flwr.federated.messages import (
-    ARRAYS,
-    BASE_ROUND,
-    CONFIG,
-    DIAGNOSTICS,
-    EXCHANGED,
-    HELPERS,
-    METRICS,
-    STALE,
-    payload_parts,
-    to_arrays,
-    to_record,
-)
-from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr import method as kit
+from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE
 from fedul_flwr.federated.sparse import decode, encode
-from fedul_flwr.federated.updates import UpdateCodec
 from fedul_flwr.learning.parts import PSI, Parts, flatten, unflatten, unlabeled_part
 
 ROUNDS = "held-rounds"
@@ -89,12 +73,12 @@ class ClientModelCache:
         if ROUNDS in state:
             self.rounds = {int(client): int(number) for client, number in state[ROUNDS]}
 
-    def _state(self, client: int) -> ClientState:
-        return ClientState(RecordDict(), self._directory / str(client))
+    def _state(self, client: int) -> kit.ClientState:
+        return kit.ClientState(RecordDict(), self._directory / str(client))
 
 
 @dataclass(eq=False, repr=False)
-class PartsCodec(UpdateCodec):
+class PartsCodec(kit.UpdateCodec):
     """Sends each client the values of the parts that changed since its last exchange.
 
     Parameters
@@ -116,28 +100,28 @@ class PartsCodec(UpdateCodec):
     threshold: float
     cutoff: float
     returned: Callable[[Parts], list[str]]
-    helpers_of: Callable[[int], Sequence[Arrays]]
+    helpers_of: Callable[[int], Sequence[kit.Arrays]]
     on_update: Callable[[int, Parts], None]
-    compose: Callable[[Parts], Arrays]
+    compose: Callable[[Parts], kit.Arrays]
 
     def __post_init__(self) -> None:
         self.parts: Parts = {}
-        self._sent: dict[int, dict[str, Arrays]] = {}
+        self._sent: dict[int, dict[str, kit.Arrays]] = {}
         self._decoded: dict[int, tuple[int, Parts]] = {}
 
     def encode(
         self,
         messages: Iterable[Message],
-        clients: Mapping[int, ClientRef],
+        clients: Mapping[int, kit.ClientRef],
         arrays: ArrayRecord,
-        record: RoundRecord,
+        record: kit.RoundRecord,
     ) -> None:
         """Put into each message the differences from the parts that its client has."""
         del arrays
         before = self.cache.latest()
         for message in messages:
             client = clients[message.metadata.dst_node_id].partition_id
-            config = cast(ConfigRecord, message.content[CONFIG])
+            config = cast(ConfigRecord, message.content[kit.CONFIG])
             previous, helpers = self.cache.of(client), self.helpers_of(client)
             # In the authors' code a new client finds the parts of one that ran in its place before.
             is_new = client not in self.cache.rounds and len(before)
@@ -146,21 +130,21 @@ class PartsCodec(UpdateCodec):
                 self.parts, released, helpers, self.threshold, self.cutoff
             )
             message.content = self._message(client, config, previous, helpers, record)
-            record.down.update(payload_parts(message.content))
+            record.down.update(kit.payload_parts(message.content))
 
     def _message(
         self,
         client: int,
         config: ConfigRecord,
         previous: Parts,
-        helpers: Sequence[Arrays],
-        record: RoundRecord,
+        helpers: Sequence[kit.Arrays],
+        record: kit.RoundRecord,
     ) -> RecordDict:
         """The differences from ``previous``, which becomes what the client has after reading them.
 
         Helpers are sent as differences from the last part of that.
         """
-        sent: dict[str, Arrays] = {}
+        sent: dict[str, kit.Arrays] = {}
         since = self.cache.rounds.get(client, 0)
         for part, arrays in self.parts.items():
             update = encode(arrays, previous.get(part, {}), self.threshold)
@@ -174,26 +158,26 @@ class PartsCodec(UpdateCodec):
             record.nonzero_down[HELPERS] += update.changed
         values = ConfigRecord({**config, BASE_ROUND: since, HELPERS: len(sparse)})
         travels = sent | ({HELPERS: flatten(sparse)} if sparse else {})
-        records = {name: to_record(one) for name, one in travels.items()}
-        return RecordDict({ARRAYS: ArrayRecord(), CONFIG: values, **records})
+        records = {name: kit.to_record(one) for name, one in travels.items()}
+        return RecordDict({kit.ARRAYS: ArrayRecord(), kit.CONFIG: values, **records})
 
-    def decode(self, client: ClientRef, reply: Message, record: RoundRecord) -> None:
+    def decode(self, client: kit.ClientRef, reply: Message, record: kit.RoundRecord) -> None:
         """Apply a client's differences to the parts it was sent."""
         if is_stale(reply):
             return
         number, content = client.partition_id, reply.content
-        if not isinstance(content.metric_records[METRICS].get(STALE), int):
+        if not isinstance(content.metric_records[kit.METRICS].get(STALE), int):
             raise ValueError(f"its reply has no {STALE}")
         before = self.cache.of(number)
         sent = self._sent[number].items()
         parts = {part: decode(one, before.get(part, {})) for part, one in sent}
         returned, expected = {}, self.returned(self.parts)
-        if odd := sorted(content.array_records.keys() - {ARRAYS, *expected}):
+        if odd := sorted(content.array_records.keys() - {kit.ARRAYS, *expected}):
             raise ValueError(f"its update has {odd[0]!r}, which was not asked for")
         for part in expected:
             if part not in content.array_records:
                 raise ValueError(f"its update has no {part}")
-            returned[part] = decode(to_arrays(content.array_records[part]), parts[part])
+            returned[part] = decode(kit.to_arrays(content.array_records[part]), parts[part])
         if not all(np.isfinite(array).all() for array in flatten(returned).values()):
             raise ValueError("its update is not finite")
         for part in returned:
@@ -202,13 +186,13 @@ class PartsCodec(UpdateCodec):
                 for name, array in returned[part].items()
             )
         self._decoded[number] = record.round, parts | returned
-        metrics = MetricRecord(dict(content.metric_records[METRICS]))
+        metrics = MetricRecord(dict(content.metric_records[kit.METRICS]))
         metrics.pop(STALE)  # must not be averaged with the metrics
         reply.content = RecordDict(
             {
-                ARRAYS: to_record(flatten(returned)),
-                METRICS: metrics,
-                DIAGNOSTICS: content[DIAGNOSTICS],
+                kit.ARRAYS: kit.to_record(flatten(returned)),
+                kit.METRICS: metrics,
+                kit.DIAGNOSTICS: content[kit.DIAGNOSTICS],
             }
         )
 
@@ -216,7 +200,7 @@ class PartsCodec(UpdateCodec):
         """The parts of every client that has some, for the next differences and for helpers."""
         return not is_stale(reply)
 
-    def keep(self, client: ClientRef, reply: Message) -> None:
+    def keep(self, client: kit.ClientRef, reply: Message) -> None:
         """Store the parts that a client has now."""
         del reply
         number = client.partition_id
@@ -237,25 +221,25 @@ class PartsCodec(UpdateCodec):
             self.cache.forget(client)
         self._sent, self._decoded = {}, {}
 
-    def model(self, reply: Message) -> Arrays:
+    def model(self, reply: Message) -> kit.Arrays:
         """The model from a client's parts; those that clients do not return are the server's."""
-        returned = unflatten(to_arrays(cast(ArrayRecord, reply.content[ARRAYS])))
+        returned = unflatten(kit.to_arrays(cast(ArrayRecord, reply.content[kit.ARRAYS])))
         return self.compose(self.parts | returned)
 
 
 class WholeParts(PartsCodec):
     """Sends parts whole, and reads them from a secure sum alone: it knows no client's parts."""
 
-    encode = UpdateCodec.encode
-    decode = UpdateCodec.decode
-    keeps = UpdateCodec.keeps
+    encode = kit.UpdateCodec.encode
+    decode = kit.UpdateCodec.decode
+    keeps = kit.UpdateCodec.keeps
 
 
 def is_stale(reply: Message) -> bool:
     """Whether a client reports that it lacks the arrays that the server's differences need."""
     if reply.has_error():
         return False
-    metrics = reply.content.metric_records.get(METRICS)
+    metrics = reply.content.metric_records.get(kit.METRICS)
     values = None if metrics is None else metrics.get(STALE)
     return isinstance(values, int) and values != 0
 
@@ -264,7 +248,7 @@ Float32s = NDArray[np.float32]
 
 
 def changed_values(
-    parts: Parts, previous: Parts, helpers: Sequence[Arrays], threshold: float, cutoff: float
+    parts: Parts, previous: Parts, helpers: Sequence[kit.Arrays], threshold: float, cutoff: float
 ) -> int:
     """Number of values that a client pays for in one message.
 

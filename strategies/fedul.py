@@ -8,25 +8,17 @@ import numpy as np
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
+from fedul_flwr import method as kit
 from fedul_flwr.config.class_priors import checked_prior
-from fedul_flwr.config.method_settings import FedULSettings
-from fedul_flwr.config.methods import Method
-from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.data.class_priors import mean_prior, uniform_prior
 from fedul_flwr.data.set_check import directions_of_gram
-from fedul_flwr.data.types import Content, Floats, Value, numbers
-from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.client_policy import SetAdmission
-from fedul_flwr.federated.masked_update import Summed, from_steps
 from fedul_flwr.federated.messages import CLASS_MASSES, TEST_PRIOR
-from fedul_flwr.federated.nodes import ClientRef, ClientReport
-from fedul_flwr.federated.strategy import Strategy
 
 SUMMED_PRIOR = "summed-prior"
 """Name, in the state of a run, of pi from a secure sum; without a number if it is not summed."""
 
 
-class FedULStrategy(Strategy):
+class FedULStrategy(kit.Strategy):
     """Federation of unsupervised learning around any base strategy.
 
     The base combines updates as usual, because a client's transition makes its surrogate task train
@@ -37,41 +29,43 @@ class FedULStrategy(Strategy):
     can_hold_out = True
     takes_test_prior = True
     state = {SUMMED_PRIOR: None}
-    _stated_mean: Floats | None = None
+    _stated_mean: kit.Floats | None = None
 
     @property
-    def _mean_of_sets(self) -> Floats | None:
+    def _mean_of_sets(self) -> kit.Floats | None:
         """Pi with ``test-prior = "sets"``, once it is known."""
-        summed: Floats | None = self.state[SUMMED_PRIOR]
+        summed: kit.Floats | None = self.state[SUMMED_PRIOR]
         return self._stated_mean if summed is None else summed if len(summed) else None
 
     @property
-    def test_prior(self) -> Floats | None:
+    def test_prior(self) -> kit.Floats | None:
         """``(K,)``, pi of every client's transition; with ``sets`` known after registration."""
         if self.settings.test_prior == "sets":
             return self._mean_of_sets
         prior = self.settings.class_priors()
         return uniform_prior(self.num_classes) if prior is None else checked_prior(prior)
 
-    def client_config(self) -> dict[str, Value]:
+    def client_config(self) -> dict[str, kit.Value]:
         """Pi, with ``test-prior = "sets"``: the mean of all clients' class priors."""
         if self._mean_of_sets is None:
             return {}
         return {TEST_PRIOR: self._mean_of_sets.tolist()}
 
-    def accept_client(self, report: ClientReport, answer: Content) -> None:
+    def accept_client(self, report: kit.ClientReport, answer: kit.Content) -> None:
         """Also require class masses if pi is computed from them."""
         super().accept_client(report, answer)
         if self.settings.sends_class_masses and not report.reason:
             self._masses(answer)
 
-    def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
+    def on_clients_changed(self, answers: Mapping[int, kit.Content]) -> None:
         """Compute pi, with ``test-prior = "sets"``, unless it comes from a secure sum."""
         if self.settings.sends_class_masses:
             self._stated_mean = mean_prior([self._masses(answer) for answer in answers.values()])
         super().on_clients_changed(answers)
 
-    def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
+    def before_train(
+        self, round_number: int, arrays: ArrayRecord, grid: Grid
+    ) -> list[kit.ClientRef]:
         """Sum what the clients know of their sets, once, if they do not tell it one by one."""
         has_masses, has_gram = self.settings.sums_of_sets
         if self.state[SUMMED_PRIOR] is None and (has_masses or has_gram):
@@ -86,28 +80,29 @@ class FedULStrategy(Strategy):
         assert self.sums is not None
         k = self.num_classes
         size = k * has_masses + k * k * has_gram
-        numbers = from_steps(self.sums.collect(grid, Summed.SETS, self.registry.clients, size)[0])
+        steps, _ = self.sums.collect(grid, kit.Summed.SETS, self.registry.clients, size)
+        sums = kit.from_steps(steps)
         prior = np.zeros(0)
         if has_masses:
             try:
-                prior = mean_prior([numbers[:k]])
+                prior = mean_prior([sums[:k]])
             except ValueError as error:
-                raise UserError(
+                raise kit.UserError(
                     "The secure sum of class masses holds numbers that no sets have.", "sum-wrong"
                 ) from error
-        if has_gram and isinstance(self.policy, SetAdmission):
-            self.policy.check_directions(directions_of_gram(numbers[-k * k :].reshape(k, k)))
+        if has_gram and isinstance(self.policy, kit.SetAdmission):
+            self.policy.check_directions(directions_of_gram(sums[-k * k :].reshape(k, k)))
         self.state[SUMMED_PRIOR] = prior
         self.on_summed()
 
-    def _masses(self, answer: Content) -> Floats:
-        masses = numbers(answer, CLASS_MASSES)
+    def _masses(self, answer: kit.Content) -> kit.Floats:
+        masses = kit.numbers(answer, CLASS_MASSES)
         if len(masses) != self.num_classes or (masses < 0).any() or not masses.any():
-            raise BadMessageError(f"a message came with no valid {CLASS_MASSES}")
+            raise kit.BadMessageError(f"a message came with no valid {CLASS_MASSES}")
         return masses
 
 
-METHOD = Method(
+METHOD = kit.Method(
     name="fedul",
     line="FedUL: trains to predict a point's set through a fixed map of class posteriors.",
     needs="unlabeled sets with known class shares at clients, at least as many sets as classes",
@@ -115,5 +110,5 @@ METHOD = Method(
     strategy=FedULStrategy,
     client="fedul_flwr.client_apps.fedul:FedULClient",
     disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
-    settings=(FedULSettings, DPSettings),
+    settings=(kit.FedULSettings, kit.DPSettings),
 )

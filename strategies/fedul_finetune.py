@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from fedul_flwr.config.method_settings import FedULSettings, ServerTrainingSettings
-from fedul_flwr.config.methods import Method
-from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr import method as kit
 from fedul_flwr.strategies.fedul import FedULStrategy
 
 
@@ -20,7 +18,7 @@ class FedULFinetune(FedULStrategy):
     can_train_in_parallel = False
 
 
-METHOD = Method(
+METHOD = kit.Method(
     name="fedul-finetune",
     line="FedUL with M1: the server trains the combined model on its labels after every round.",
     needs="unlabeled sets with known class shares at clients, at least as many sets as classes; "
@@ -29,5 +27,5 @@ METHOD = Method(
     strategy=FedULFinetune,
     client="fedul_flwr.client_apps.fedul:FedULClient",
     disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
-    settings=(FedULSettings, ServerTrainingSettings, DPSettings),
+    settings=(kit.FedULSettings, kit.ServerTrainingSettings, kit.DPSettings),
 )

@@ -7,16 +7,11 @@ from typing import Annotated, ClassVar, Literal
 from flwr.app import ArrayRecord
 from pydantic import Field
 
-from fedul_flwr.config.base import Settings
-from fedul_flwr.config.method_settings import FedULSettings, ServerTrainingSettings
-from fedul_flwr.config.methods import Method
-from fedul_flwr.config.privacy import DPSettings
-from fedul_flwr.federated.messages import to_arrays, to_record
-from fedul_flwr.federated.updates import mix
+from fedul_flwr import method as kit
 from fedul_flwr.strategies.fedul import FedULStrategy
 
 
-class FedULMixSettings(Settings):
+class FedULMixSettings(kit.Settings):
     """Mixing FedUL's model with one trained at the server (bi-objective FedUL, method 2)."""
 
     table: ClassVar[str] = "fedul-mix"
@@ -52,14 +47,14 @@ class FedULMix(FedULStrategy):
             is_after = self.trains_in_turn(self.settings, "after")
             before = self.state[INDEPENDENT]
             first = self.global_arrays if is_after else arrays
-            start = to_record(before) if before else first
+            start = kit.to_record(before) if before else first
         independent, loss = super().learn_labels(start, round_number)
         if self.mixing.independent == "persistent":
-            self.state[INDEPENDENT] = to_arrays(independent)
-        return mix(arrays, independent, self.mixing.mixing_weight), loss
+            self.state[INDEPENDENT] = kit.to_arrays(independent)
+        return kit.mix(arrays, independent, self.mixing.mixing_weight), loss
 
 
-METHOD = Method(
+METHOD = kit.Method(
     name="fedul-mix",
     line="FedUL with M2: the server mixes the combined model with one trained on its labels.",
     needs="unlabeled sets with known class shares at clients, at least as many sets as classes; "
@@ -68,5 +63,5 @@ METHOD = Method(
     strategy=FedULMix,
     client="fedul_flwr.client_apps.fedul:FedULClient",
     disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
-    settings=(FedULSettings, ServerTrainingSettings, FedULMixSettings, DPSettings),
+    settings=(kit.FedULSettings, kit.ServerTrainingSettings, FedULMixSettings, kit.DPSettings),
 )

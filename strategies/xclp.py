@@ -11,26 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedul_flwr.config.method_settings import (
-    LabelSettings,
-    PseudoLabelSettings,
-    WeakViewSettings,
-    XCLPSettings,
-)
-from fedul_flwr.config.methods import Method
-from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Content, Floats, number
-from fedul_flwr.federated.client_policy import LabelStages
-from fedul_flwr.federated.messages import (
-    DIAGNOSTICS,
-    NUM_POINTS,
-    payload_parts,
-    to_arrays,
-    to_record,
-)
-from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.strategy import Strategy
+from fedul_flwr import method as kit
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, ROWS, UNOPENED
 from fedul_flwr.propagation.server import (
@@ -43,46 +24,48 @@ from fedul_flwr.propagation.server import (
 from fedul_flwr.secure.similarity import TooFewClientsError
 
 
-class XCLPStrategy(Strategy):
+class XCLPStrategy(kit.Strategy):
     """Propagates labels across the clients of a round before they train.
 
     Two phases precede the training message, which has the result of the second one.
     """
 
-    policy: LabelStages
+    policy: kit.LabelStages
 
     can_train_alone = False
 
     @classmethod
-    def validate(cls, settings: RunConfig) -> None:
+    def validate(cls, settings: kit.RunConfig) -> None:
         """Also warn if the server sees all codes, and log the differential privacy."""
         super().validate(settings)
         log_privacy(settings)
-        warn_of_plaintext(settings[XCLPSettings])
+        warn_of_plaintext(settings[kit.XCLPSettings])
 
-    def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
+    def on_clients_changed(self, answers: Mapping[int, kit.Content]) -> None:
         """Also refuse rounds whose propagation would take too long."""
         super().on_clients_changed(answers)
         if not self.policy.on_labels_only(self.settings.num_rounds):
-            most = sorted(number(answer, NUM_POINTS) for answer in answers.values())
+            most = sorted(kit.number(answer, kit.NUM_POINTS) for answer in answers.values())
             sampled = self.sample(self.settings.num_rounds)
             labeled = sum(member in self.policy.labeled for member in sampled)
-            refuse_unfit_sizes(self.settings[XCLPSettings], most[-len(sampled) :], labeled)
+            refuse_unfit_sizes(self.settings[kit.XCLPSettings], most[-len(sampled) :], labeled)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Propagate, then train with the clients that did not drop out."""
-        self._rows: dict[ClientRef, Content] = {}
+        self._rows: dict[kit.ClientRef, kit.Content] = {}
         messages = list(super().configure_train(server_round, arrays, config, grid))
         rows = {member.node_id: content for member, content in self._rows.items()}
         for message in messages if rows else ():
-            record = to_record(rows[message.metadata.dst_node_id].arrays)
+            record = kit.to_record(rows[message.metadata.dst_node_id].arrays)
             message.content = RecordDict({**message.content, ROWS: record})
-            self.record.down.update(payload_parts(RecordDict({ROWS: record})))
+            self.record.down.update(kit.payload_parts(RecordDict({ROWS: record})))
         return messages
 
-    def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
+    def before_train(
+        self, round_number: int, arrays: ArrayRecord, grid: Grid
+    ) -> list[kit.ClientRef]:
         """The sampled clients that did not drop out of the propagation."""
         chosen = super().before_train(round_number, arrays, grid)
         if self.policy.on_labels_only(round_number):
@@ -90,14 +73,14 @@ class XCLPStrategy(Strategy):
         propagation = LabelPropagation(
             partial(self.registry.query, grid),
             self.registry.fail,
-            self.settings[XCLPSettings],
-            {c: number(answer, NUM_POINTS) for c, answer in self.registry.answers.items()},
+            self.settings[kit.XCLPSettings],
+            {c: kit.number(answer, kit.NUM_POINTS) for c, answer in self.registry.answers.items()},
             round_number,
-            stream(self.settings.seed, "codes").bytes(SEED_BYTES),  # one a run
+            kit.stream(self.settings.seed, "codes").bytes(SEED_BYTES),  # one a run
             self.num_classes,
         )
         try:
-            left, joint = propagation.join(chosen, to_arrays(arrays))
+            left, joint = propagation.join(chosen, kit.to_arrays(arrays))
             self._rows = propagation.sum_labels(left, joint)
         except TooFewClientsError as error:
             able = [m for m in chosen if str(m) not in self.record.failed or m in propagation.tied]
@@ -112,15 +95,15 @@ class XCLPStrategy(Strategy):
             )
         return list(self._rows)
 
-    def before_aggregate(self, replies: Sequence[Message], weights: Floats) -> None:
+    def before_aggregate(self, replies: Sequence[Message], weights: kit.Floats) -> None:
         """Also log how many clients got no labels, as somebody's part of the sum was wrong."""
         super().before_aggregate(replies, weights)
-        diagnostics = (cast(MetricRecord, reply.content[DIAGNOSTICS]) for reply in replies)
+        diagnostics = (cast(MetricRecord, reply.content[kit.DIAGNOSTICS]) for reply in replies)
         if unopened := sum(bool(diagnostic.get(UNOPENED)) for diagnostic in diagnostics):
             log(WARNING, "Round %s: %s", self.record.round, wrong_sum(unopened))
 
 
-METHOD = Method(
+METHOD = kit.Method(
     name="xclp",
     line="Labels spread across clients in every round by similar features, under encryption.",
     needs="labels for some points of clients, and their other points; at least three clients with "
@@ -129,6 +112,6 @@ METHOD = Method(
     strategy=XCLPStrategy,
     client="fedul_flwr.client_apps.xclp:XCLPClient",
     disclosures="fedul_flwr.client_apps.xclp:DISCLOSURES",
-    settings=(LabelSettings, PseudoLabelSettings, XCLPSettings, WeakViewSettings),
+    settings=(kit.LabelSettings, kit.PseudoLabelSettings, kit.XCLPSettings, kit.WeakViewSettings),
     data="partly-labeled",
 )

@@ -12,17 +12,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from pydantic import Field
 
-from fedul_flwr.config.base import Settings
-from fedul_flwr.config.method_settings import LabelSettings, XCLPSettings
-from fedul_flwr.config.methods import Method
-from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Arrays, Content, count, number
-from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.client_policy import LabelStages
-from fedul_flwr.federated.messages import NUM_POINTS
-from fedul_flwr.federated.nodes import ClientRef, ClientReport
-from fedul_flwr.federated.strategy import Strategy
+from fedul_flwr import method as kit
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, LABEL, LAST, PREVIOUS_LABELS, UNOPENED
 from fedul_flwr.propagation.server import (
@@ -35,7 +25,7 @@ from fedul_flwr.propagation.server import (
 from fedul_flwr.secure.similarity import TooFewClientsError
 
 
-class XCLPPredictSettings(Settings):
+class XCLPPredictSettings(kit.Settings):
     """Labels for the clients' own points, without training (XCLP, section 4.1)."""
 
     table: ClassVar[str] = "xclp-predict"
@@ -52,11 +42,11 @@ class XCLPPredictSettings(Settings):
     """For each client, also propagate without its labels to all of its points."""
 
 
-class XCLPPredict(Strategy):
+class XCLPPredict(kit.Strategy):
     """Trains nothing: the clients of each group propagate once and write their labels locally."""
 
-    policy_class = LabelStages
-    policy: LabelStages
+    policy_class = kit.LabelStages
+    policy: kit.LabelStages
     returns_models = False
 
     @property
@@ -65,15 +55,15 @@ class XCLPPredict(Strategy):
         return self.settings[XCLPPredictSettings]
 
     @classmethod
-    def validate(cls, settings: RunConfig) -> None:
+    def validate(cls, settings: kit.RunConfig) -> None:
         """Refuse model features without a model, and predictions without points to predict."""
         super().validate(settings)
         log_privacy(settings)
-        warn_of_plaintext(settings[XCLPSettings])
+        warn_of_plaintext(settings[kit.XCLPSettings])
         options = settings[XCLPPredictSettings]
-        secure = settings[XCLPSettings].secure
+        secure = settings[kit.XCLPSettings].secure
         if options.leave_one_out and secure != "plaintext":
-            raise UserError(
+            raise kit.UserError(
                 f"Setting xclp-predict.leave-one-out = true has no form with xclp.secure = "
                 f"{secure!r}: rows of labeled points, which it returns, would show labels of "
                 "others; simulate it with 'plaintext'.",
@@ -81,14 +71,14 @@ class XCLPPredict(Strategy):
                 setting="xclp-predict.leave-one-out",
             )
         if options.features == "model" and not settings.start_from:
-            raise UserError(
+            raise kit.UserError(
                 "Setting xclp-predict.features = 'model' needs a model: set start-from.",
                 "setting-needs-setting",
                 setting="xclp-predict.features",
             )
-        labels = settings[LabelSettings]
+        labels = settings[kit.LabelSettings]
         if not (options.use_unlabeled or labels.new_fraction > 0 or labels.split):
-            raise UserError(
+            raise kit.UserError(
                 "Setting xclp-predict.use-unlabeled = false leaves no point to label: "
                 "set labels.new-fraction above 0.",
                 "setting-needs-setting",
@@ -96,24 +86,24 @@ class XCLPPredict(Strategy):
             )
 
     @classmethod
-    def needs_model(cls, settings: RunConfig) -> bool:
+    def needs_model(cls, settings: kit.RunConfig) -> bool:
         """Whether features come from a model."""
         return settings[XCLPPredictSettings].features == "model"
 
-    def accept_client(self, report: ClientReport, answer: Content) -> None:
+    def accept_client(self, report: kit.ClientReport, answer: kit.Content) -> None:
         """Also store the number of points in the graph, which must be a valid count."""
         super().accept_client(report, answer)
-        if count(answer, "num-compared") > count(answer, NUM_POINTS):
-            raise BadMessageError(
+        if kit.count(answer, "num-compared") > kit.count(answer, kit.NUM_POINTS):
+            raise kit.BadMessageError(
                 "it announced more points to compare than points", "message-contradicts"
             )
 
-    def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
+    def on_clients_changed(self, answers: Mapping[int, kit.Content]) -> None:
         """Store the number of points of each client in the graph."""
         super().on_clients_changed(answers)
-        self._compared = {c: number(answer, "num-compared") for c, answer in answers.items()}
+        self._compared = {c: kit.number(answer, "num-compared") for c, answer in answers.items()}
 
-    def label(self, grid: Grid, weights: Arrays) -> None:
+    def label(self, grid: Grid, weights: kit.Arrays) -> None:
         """Propagate in every group.
 
         Parameters
@@ -126,9 +116,9 @@ class XCLPPredict(Strategy):
         for members in groups:
             sizes = [self._compared[member.partition_id] for member in members]
             labeled = sum(member in self.policy.labeled for member in members)
-            refuse_unfit_sizes(self.settings[XCLPSettings], sizes, labeled)
+            refuse_unfit_sizes(self.settings[kit.XCLPSettings], sizes, labeled)
         for position, members in enumerate(groups):
-            self._answered: list[ClientRef] = []
+            self._answered: list[kit.ClientRef] = []
             try:
                 self._label_group(grid, position, members, weights)
             except TooFewClientsError as error:  # other groups do not need this one
@@ -138,18 +128,18 @@ class XCLPPredict(Strategy):
                     grid, END, [member for member in members if member not in self._answered]
                 )
         if self.record.clients == 0:
-            raise UserError("No client of any group got labels.", "labels-missing")
+            raise kit.UserError("No client of any group got labels.", "labels-missing")
 
     def _label_group(
-        self, grid: Grid, position: int, members: Sequence[ClientRef], weights: Arrays
+        self, grid: Grid, position: int, members: Sequence[kit.ClientRef], weights: kit.Arrays
     ) -> None:
         propagation = LabelPropagation(
             partial(self.registry.query, grid),
             self.registry.fail,
-            self.settings[XCLPSettings],
+            self.settings[kit.XCLPSettings],
             self._compared,
             1,
-            stream(self.settings.seed, "codes", position).bytes(SEED_BYTES),
+            kit.stream(self.settings.seed, "codes", position).bytes(SEED_BYTES),
             self.num_classes,
         )
         joined, joint = propagation.join(members, weights)
@@ -161,25 +151,25 @@ class XCLPPredict(Strategy):
             if member in others:
                 self._tell(grid, {member: others[member]}, own_labels=False, last=False)
 
-    def groups(self) -> list[list[ClientRef]]:
+    def groups(self) -> list[list[kit.ClientRef]]:
         """Clients assigned at random to groups of nearly equal size, none of them empty."""
         groups, clients = self.prediction.groups, self.registry.clients
         if groups > len(clients):
-            raise UserError(
+            raise kit.UserError(
                 f"Setting xclp-predict.groups = {groups}: there are {len(clients)} clients.",
                 "too-few-clients",
                 setting="xclp-predict.groups",
             )
-        order = stream(self.settings.seed, "groups").permutation(len(clients))
+        order = kit.stream(self.settings.seed, "groups").permutation(len(clients))
         if groups == 1:
             return [clients]
         return [sorted(clients[index] for index in part) for part in np.array_split(order, groups)]
 
     def _tell(
-        self, grid: Grid, rows: dict[ClientRef, Content], *, own_labels: bool, last: bool
+        self, grid: Grid, rows: dict[kit.ClientRef, kit.Content], *, own_labels: bool, last: bool
     ) -> None:
         contents = {
-            member: Content(content.arrays, {PREVIOUS_LABELS: own_labels, LAST: last})
+            member: kit.Content(content.arrays, {PREVIOUS_LABELS: own_labels, LAST: last})
             for member, content in rows.items()
         }
         answers = self.registry.query(grid, LABEL, contents, _check_reply)
@@ -192,13 +182,13 @@ class XCLPPredict(Strategy):
             self._answered = list(answers)
 
 
-def _check_reply(client: ClientRef, answer: Content) -> None:
+def _check_reply(client: kit.ClientRef, answer: kit.Content) -> None:
     del client
     if not isinstance(answer.values.get(UNOPENED), bool):
-        raise BadMessageError(f"A message came with no valid {UNOPENED}.")
+        raise kit.BadMessageError(f"A message came with no valid {UNOPENED}.")
 
 
-METHOD = Method(
+METHOD = kit.Method(
     name="xclp-predict",
     line="The same once, without training: labels for clients' points, and no model.",
     needs="labels for some points of clients, and their other points; at least three clients with "
@@ -207,7 +197,7 @@ METHOD = Method(
     strategy=XCLPPredict,
     client="fedul_flwr.client_apps.xclp_predict:XCLPPredictClient",
     disclosures="fedul_flwr.client_apps.xclp_predict:DISCLOSURES",
-    settings=(LabelSettings, XCLPSettings, XCLPPredictSettings),
+    settings=(kit.LabelSettings, kit.XCLPSettings, XCLPPredictSettings),
     data="partly-labeled",
     can_sum=False,
     trains=False,

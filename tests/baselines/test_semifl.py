@@ -11,7 +11,8 @@ import torch
 from flwr.app import MetricRecord, RecordDict
 from safetensors.numpy import load_file
 
-from fedul_flwr.baselines.semifl import MEAN_POSTERIOR, MEAN_TOP, SemiFL, check_variances
+from fedul_flwr.baselines.semifl import MEAN_POSTERIOR, MEAN_TOP, SemiFL
+from fedul_flwr.baselines.static_batch_norm import check_variances
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source

@@ -15,7 +15,7 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedul_flwr.baselines.semifl import STATISTICS
+from fedul_flwr.baselines.static_batch_norm import STATISTICS
 from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import METHODS, Method
 from fedul_flwr.config.node_config import NodeConfig
