@@ -16,12 +16,7 @@ from flwr.serverapp import Grid
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
-from fedul_flwr.baselines.static_batch_norm import (
-    SENT_STATISTICS,
-    STATISTICS,
-    renewed_statistics,
-    statistics_of,
-)
+from fedul_flwr.baselines import static_batch_norm as norm
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -183,7 +178,7 @@ class SemiFL(kit.Strategy):
         model = super().after_train(model)
         if self.record.round <= self.settings.frozen_rounds:
             return model
-        return renewed_statistics(self, *self._round, model, self._num_arrived)
+        return norm.renewed_statistics(self, *self._round, model, self._num_arrived)
 
     def _num_arrived(self, answer: kit.Content) -> int:
         """Points of a client in this round's streaming step, by its answer to ``setup``."""
@@ -250,12 +245,12 @@ class SemiFLClient(kit.Client[kit.PartlyLabeledData]):
 
     def on_phase(self, name: str, content: kit.Content) -> kit.Content:
         """Compute statistics of batch norm over the points of a round."""
-        if name != STATISTICS:
+        if name != norm.STATISTICS:
             return super().on_phase(name, content)
-        return statistics_of(self, content)
+        return norm.statistics_of(self, content)
 
 
-DISCLOSURES = (*kit.PARTLY_LABELED, SENT_STATISTICS)
+DISCLOSURES = (*kit.PARTLY_LABELED, norm.SENT_STATISTICS)
 """Sent by a client."""
 
 
