@@ -7,7 +7,6 @@ from typing import Any
 from flwr.app import RecordDict
 from flwr.common import NDArrays
 
-from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
@@ -24,7 +23,7 @@ def prepared_clients(settings: RunConfig, num_clients: int) -> list[Client]:
     method = find_method(settings.method)
     data = open_server_data(settings).split_over(num_clients, settings)
     told = setup_content(settings, data.shape, data.files(method.data))
-    kind: Any = load_reference(method.client, "method")
+    kind: Any = method.client_class
     clients: list[Client] = [
         kind(settings, NodeConfig(partition_id=i, num_partitions=num_clients), _no_memory())
         for i in range(num_clients)

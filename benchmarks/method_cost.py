@@ -20,7 +20,7 @@ from benchmarks.report import Outcome
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.types import InputShape, network_shape
 from fedul_flwr.experiments.table import read_table
-from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client import Client
 from fedul_flwr.models import build_model
 
 CLIENTS, ROUND = 5, 50
@@ -139,12 +139,14 @@ def _seconds(
     return seconds
 
 
-def _epoch(client: MethodClient, start: NDArrays) -> tuple[NDArrays, float]:
+def _epoch(client: Client, start: NDArrays) -> tuple[NDArrays, float]:
     """The model after one epoch from ``start``, and its seconds."""
-    parameters = [array.copy() for array in start]
+    parameters = {
+        name: array.copy() for name, array in zip(client.array_names(), start, strict=True)
+    }
     began = time.perf_counter()
     config = {"server-round": ROUND, "proximal-mu": _proximal_mu(client.settings)}
-    trained, _, _ = client.fit(parameters, config)
+    trained = client.train(parameters, config).arrays.values()
     taken = time.perf_counter() - began
     return [array.copy() for array in trained], taken
 

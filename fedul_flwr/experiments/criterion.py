@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedul_flwr.config.base import Scalar, load_reference
+from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.records import Line, best_line, criterion_value
@@ -74,7 +74,7 @@ def make_criterion(name: Name, settings: RunConfig, trial: RunConfig) -> Criteri
             f"Method {settings.method!r} does not train, so it has no settings to search.",
             "nothing-to-search",
         )
-    can_hold_out = load_reference(method.strategy, "method").can_hold_out
+    can_hold_out = method.strategy_class.can_hold_out
     if name != "heldout" and not _validates(trial):
         raise UserError(
             "There are no validation points: set validation-fraction above 0 in the experiment, or "

@@ -22,7 +22,6 @@ import numpy as np
 import psutil
 from filelock import FileLock, Timeout
 
-from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, keys_in_use, resolve
 from fedul_flwr.data.run_files.records import Line
@@ -152,7 +151,7 @@ class RowSearch:
     def config(self, flat: Overrides, output: Path | None = None) -> RunConfig:
         """Check the settings of a trial."""
         config = resolve({**flat, "output": ""}, Path.cwd())
-        load_reference(find_method(config.method).strategy, "method").validate(config)
+        find_method(config.method).strategy_class.validate(config)
         return config.model_copy(update={"output": "" if output is None else str(output)})
 
     def candidates(self) -> Iterator[Candidate]:

@@ -9,7 +9,6 @@ from flwr.clientapp import ClientApp
 
 from fedul_flwr.baselines.given_labels import GivenLabels
 from fedul_flwr.baselines.server_only import ServerOnly
-from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.federated.messages import ARRAYS, METRICS, Content, to_arrays, to_record
@@ -180,7 +179,7 @@ def test_given_models_that_are_not_averaged_then_parallel_is_refused(
     settings: Settings, options: dict[str, Any]
 ) -> None:
     config = settings(**AT_SERVER, **options, **{"server.when": "parallel"})
-    strategy = load_reference(find_method(config.method).strategy, "method")
+    strategy = find_method(config.method).strategy_class
     with refuses("method-mismatch", setting="server.when"):
         strategy.validate(config)
 

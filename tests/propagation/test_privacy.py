@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 import fedul_flwr.propagation.server
-from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.federated.strategy import Strategy
@@ -221,7 +220,7 @@ def test_the_log_says_what_holds(
 ) -> None:
     found: list[str] = []
     monkeypatch.setattr(fedul_flwr.propagation.server, "log", lambda _, text: found.append(text))
-    strategy: type[Strategy] = load_reference(find_method(method).strategy, "method")
+    strategy: type[Strategy] = find_method(method).strategy_class
     strategy.validate(parse(method, **{"xclp.secure": "rlwe"}, **options))
     assert len(found) == len(said)
     assert all(re.search(*pair) for pair in zip(said, found, strict=True))
