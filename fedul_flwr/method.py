@@ -124,12 +124,12 @@ from fedul_flwr.federated.updates import UpdateCodec, average_buffers, mix, weig
 from fedul_flwr.learning.task import Batch, Batches, Loss, Records, Report, Round, Task, on_logits
 
 if TYPE_CHECKING:
-    from fedul_flwr.learning.local import Network
+    from fedul_flwr.learning.network import Network
 
 
 def __getattr__(name: str) -> Any:
     if name != "Network":  # it needs torch, which a list of methods does not
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from fedul_flwr.learning.local import Network
+    from fedul_flwr.learning.network import Network
 
     return Network

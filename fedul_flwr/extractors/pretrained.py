@@ -32,7 +32,7 @@ from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.device import move_model, num_weights
-from fedul_flwr.learning.local import Network
+from fedul_flwr.learning.network import Network
 from fedul_flwr.models.last_layer import feature_layer, inputs_of
 from fedul_flwr.models.parts import Normalized
 from fedul_flwr.models.torchvision_model import TorchvisionModel, pretrained_arrays

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedul_flwr.learning.helpers import *
     from fedul_flwr.learning.local import *
     from fedul_flwr.learning.matching import *
+    from fedul_flwr.learning.network import *
     from fedul_flwr.learning.plan import *
     from fedul_flwr.learning.poisson_binomial import *
     from fedul_flwr.learning.proportions import *
@@ -40,8 +41,9 @@ _MODULES = {
     "dropout": "with_dropout",
     "fix_mix": "FixMixLoss aligned class_factors select",
     "helpers": "HelperChoice InterClientConsistency",
-    "local": "Network dump_arrays extract_features features_and_logits frozen_statistics "
+    "local": "dump_arrays extract_features features_and_logits "
     "load_arrays local_normalizer pixel_features predict_logits train_local",
+    "network": "Network frozen_statistics",
     "matching": "MatchingObjective annealed_cross_entropy threshold_for top_probabilities",
     "plan": "LocalPlan local_plan plateau ramp_up signal_threshold",
     "poisson_binomial": "CountLoss",

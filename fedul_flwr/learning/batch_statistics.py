@@ -15,7 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from fedul_flwr.data.types import Arrays, Inputs
 from fedul_flwr.learning.batches import evaluation_batches
 from fedul_flwr.learning.device import move_model
-from fedul_flwr.learning.local import Network, tracking_layers
+from fedul_flwr.learning.network import Network, tracking_layers
 from fedul_flwr.learning.plan import LocalPlan
 
 BATCH = 250

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.data.types import CONFIDENT_SHARE
-from fedul_flwr.learning.local import Network, frozen_statistics
+from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.strong import strong_augment
 from fedul_flwr.learning.task import Batch, Loss, Report
 

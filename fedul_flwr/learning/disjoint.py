@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.device import seed_draws
-from fedul_flwr.learning.local import Network, anchor_of, build_optimizer, correct_gradients
+from fedul_flwr.learning.local import anchor_of, build_optimizer, correct_gradients
+from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.parts import PSI, SIGMA, Parts, unlabeled_part
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.task import Batches, Loss
@@ -193,7 +194,7 @@ def train_disjoint(
     seed_draws(plan.device, int(rng.integers(2**63)))  # for dropout and the consistency loss
     for _ in range(plan.local_epochs):
         for batch in batches(rng):
-            points = network.batch_to_device(batch)
+            points = batch.to(network)
             if len(points.labeled):
                 on_labels.step(supervised(network(points.labeled), points.labels))
             if len(points.unlabeled):

@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning.local import Network
+from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.task import Batch, BatchLoss
 
 _STAGES = ("layer1", "layer2", "layer3", "layer4", "avgpool")

@@ -17,8 +17,9 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Floats, InputShape, network_shape
 from fedul_flwr.learning.device import move_model
-from fedul_flwr.learning.local import Network, frozen_statistics, load_arrays
+from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.learning.matching import ConfidentShare
+from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.plan import LocalPlan, local_plan
 from fedul_flwr.learning.randaugment import randaugment
 from fedul_flwr.learning.views import View, unchanged

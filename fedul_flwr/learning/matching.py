@@ -15,7 +15,8 @@ from torch.nn import functional
 
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.data.types import CONFIDENT_SHARE, Inputs
-from fedul_flwr.learning.local import Network, frozen_statistics, has_batch_norm, predict_logits
+from fedul_flwr.learning.local import predict_logits
+from fedul_flwr.learning.network import Network, frozen_statistics, has_batch_norm
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.task import Batch, Loss, Report
 from fedul_flwr.learning.views import View, unchanged

@@ -16,7 +16,7 @@ from fedul_flwr.config.method_settings import (
 )
 from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints, Propagated
 from fedul_flwr.learning.batches import paired_batches
-from fedul_flwr.learning.local import Network
+from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.randaugment import randaugment
 from fedul_flwr.learning.task import Batch, Loss, Task

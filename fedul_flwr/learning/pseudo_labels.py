@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.types import Propagated
-from fedul_flwr.learning.local import Network, frozen_statistics
 from fedul_flwr.learning.matching import ConfidentShare
+from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.task import Batch
 
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedul_flwr.learning.local import Network
 from fedul_flwr.learning.matching import PartlyLabeledObjective
+from fedul_flwr.learning.network import Network
 
 SENSITIVITY = math.log(2) / 0.05
 """κ: a difference of 0.05 in confidence gives both models the same weight."""

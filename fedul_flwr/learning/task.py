@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from fedul_flwr.learning.local import Network
+    from fedul_flwr.learning.network import Network
     from fedul_flwr.learning.plan import LocalPlan
 
     Report = Tensor | float | Sequence[float] | Callable[[], float]
@@ -51,6 +51,11 @@ class Batch(NamedTuple):
     def unlabeled(self) -> Tensor:
         """The points without labels."""
         return self.inputs[self.num_labeled :]
+
+    def to(self, network: Network) -> Batch:
+        """The batch on the network's device."""
+        inputs = network.to_device(self.inputs)
+        return Batch(inputs, self.targets.to(inputs.device), self.num_labeled)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.federated.strategy import Strategy
-from fedul_flwr.learning.local import tracking_layers
+from fedul_flwr.learning.network import tracking_layers
 from fedul_flwr.models.last_layer import feature_layer
 from fedul_flwr.run.server_data import ServerData
 

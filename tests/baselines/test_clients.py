@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedul_flwr import learning
 from fedul_flwr.baselines import fedllp
 from fedul_flwr.baselines.fedllp import FedLLPClient, FedLLPVATClient
 from fedul_flwr.baselines.fedpl import FedPLClient
@@ -18,9 +19,8 @@ from fedul_flwr.baselines.supervised import SupervisedClient
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.federated import client_training as local_training
 from fedul_flwr.federated.nodes import DataShape, setup_content
-from fedul_flwr.learning.local import Network
+from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.task import Batch
 from tests.support.local_tasks import fit, task_of, training_points
 from tests.support.owner_files import CLASSES, write_points, write_sets
@@ -149,7 +149,7 @@ def test_the_adversarial_loss_has_its_weight_of_the_round(
     options = {"fedul.num-sets": 4, "fedllp-vat.alpha": 0.5}
     monkeypatch.setattr(fedllp, "RAMP_UP_ROUNDS", 4)
     built = client(FedLLPVATClient, method="fedllp-vat", **options)
-    monkeypatch.setattr(fedllp, "virtual_adversarial_loss", lambda *_, **__: torch.tensor(3.0))
+    monkeypatch.setattr(learning, "virtual_adversarial_loss", lambda *_, **__: torch.tensor(3.0))
     network = Network(built.model.eval(), torch.device("cpu"), "float32")
     inputs, sets = torch.zeros(2, 1, 8, 8), torch.tensor([1, 1])
     now = built.round({"server-round": number})
@@ -173,7 +173,7 @@ def test_given_the_released_recipe_then_the_ramp_begins_anew_each_epoch_and_the_
         radii.append(radius)
         return torch.tensor(3.0)
 
-    monkeypatch.setattr(fedllp, "virtual_adversarial_loss", watch)
+    monkeypatch.setattr(learning, "virtual_adversarial_loss", watch)
     model = nn.Sequential(nn.Flatten(), nn.Linear(channels * 64, 10)).eval()
     network = Network(model, torch.device("cpu"), "float32")
     inputs, sets = torch.zeros(2, channels, 8, 8), torch.tensor([1, 1])
@@ -193,13 +193,13 @@ def test_every_client_and_every_round_has_random_numbers_of_its_own(
     client: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[float] = []
-    plain = local_training.train_local
+    plain = learning.train_local
 
     def watch(model: Any, batches: Any, objective: Any, plan: Any, rng: Any) -> Any:
         drawn.append(float(copy.deepcopy(rng).random()))
         return plain(model, batches, objective, plan, rng)
 
-    monkeypatch.setattr(local_training, "train_local", watch)
+    monkeypatch.setattr(learning, "train_local", watch)
 
     def first_number(number: int, server_round: int, seed: int = 0) -> float:
         options = {"method": "fedul", "seed": seed}

@@ -17,7 +17,8 @@ from fedul_flwr.data.sources import load_source
 from fedul_flwr.federated.client import Client
 from fedul_flwr.learning import views
 from fedul_flwr.learning.batches import to_input
-from fedul_flwr.learning.local import Network, dump_arrays, load_arrays
+from fedul_flwr.learning.local import dump_arrays, load_arrays
+from fedul_flwr.learning.network import Network
 from fedul_flwr.models import build_model
 from tests.support.local_tasks import batch_of, task_of, training_points
 from tests.support.settings import Settings

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fedul_flwr.baselines import local_lp, pseudo_label
+from fedul_flwr import learning
 from fedul_flwr.baselines.fedsem import LABEL, FedSemClient
 from fedul_flwr.baselines.labels_only import LabelsOnlyClient
 from fedul_flwr.baselines.local_lp import LocalLPClient
@@ -108,8 +108,8 @@ def labeled_by(client: Client, labels: PseudoLabels) -> WeightedPoints:
 
 
 LABELING: list[tuple[Any, str, Any, str]] = [
-    (PseudoLabelClient, "pseudo-label", pseudo_label, "predict_logits"),
-    (LocalLPClient, "local-lp", local_lp, "extract_features"),
+    (PseudoLabelClient, "pseudo-label", learning, "predict_logits"),
+    (LocalLPClient, "local-lp", learning, "extract_features"),
 ]
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fedul_flwr.baselines import fedllp_dc
+from fedul_flwr import learning
 from fedul_flwr.baselines.fedllp import FedLLPClient
 from fedul_flwr.baselines.fedllp_dc import FedLLPDCClient
 from fedul_flwr.baselines.fedllp_pvc import FedLLPPVCClient
@@ -17,7 +17,8 @@ from fedul_flwr.client_apps.fedul_assign import FedULAssignClient
 from fedul_flwr.data.set_priors import Dirichlet
 from fedul_flwr.learning.assignment import assign_set, assign_sets
 from fedul_flwr.learning.batches import gather, to_input
-from fedul_flwr.learning.local import Network, predict_logits
+from fedul_flwr.learning.local import predict_logits
+from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.poisson_binomial import count_loss
 from fedul_flwr.learning.proportions import bags_of
 from fedul_flwr.learning.task import Batch, Task
@@ -129,7 +130,7 @@ def test_given_learned_priors_then_points_are_assigned_under_these(client: Build
 def test_a_step_of_dc_is_the_proportions_and_the_assigned_classes(
     client: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fedllp_dc, "fixed_strong_view", lambda settings: lambda x: 2 * x)
+    monkeypatch.setattr(learning, "fixed_strong_view", lambda settings: lambda x: 2 * x)
     table = {"weight": 0.7, "threshold": 0.12}
     options = {f"fedllp-dc.{key}": value for key, value in table.items()}
     built = client(

@@ -90,7 +90,7 @@ def test_a_simulated_client_keeps_its_state_in_a_folder_of_its_own_and_an_owner_
     tmp_path: Path,
 ) -> None:
     node = NodeConfig(partition_id=3, num_partitions=5)
-    client = Client(settings_of_client({"method": "supervised"}), node, ClientState(RecordDict()))
+    client = Client(settings_of_client({"method": "server-only"}), node, ClientState(RecordDict()))
     client.on_phase("setup", Content(values={"memory": str(tmp_path)}))
     assert client.state.directory == tmp_path / "3"
     assert state_directory({}, node) is None

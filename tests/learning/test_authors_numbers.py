@@ -18,7 +18,8 @@ from fedul_flwr.data.types import Arrays
 from fedul_flwr.learning.assignment import assign_set
 from fedul_flwr.learning.consistency import fixmatch_loss
 from fedul_flwr.learning.fix_mix import FixMixLoss, select
-from fedul_flwr.learning.local import Network, train_local
+from fedul_flwr.learning.local import train_local
+from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.poisson_binomial import count_loss
 from fedul_flwr.learning.proportions import proportion_loss

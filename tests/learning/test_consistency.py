@@ -17,7 +17,7 @@ from fedul_flwr.learning.consistency import (
     unit,
     virtual_adversarial_loss,
 )
-from fedul_flwr.learning.local import Network, frozen_statistics
+from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.plan import CPU
 from fedul_flwr.learning.task import Batch
 from fedul_flwr.surrogate import SurrogateLoss

@@ -20,7 +20,8 @@ from fedul_flwr.learning.disjoint import (
     no_consistency,
     train_disjoint,
 )
-from fedul_flwr.learning.local import Network, dump_arrays, train_local
+from fedul_flwr.learning.local import dump_arrays, train_local
+from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.parts import PSI, SIGMA, THETA, compose, decompose, flatten, unlabeled_part
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy

@@ -21,7 +21,8 @@ from fedul_flwr.learning.batch_statistics import (
 )
 from fedul_flwr.learning.batches import fix_mix_batches, point_batches
 from fedul_flwr.learning.fix_mix import FixMixLoss, select, sharpness_aware
-from fedul_flwr.learning.local import Network, train_local
+from fedul_flwr.learning.local import train_local
+from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.task import Batch, on_logits
 

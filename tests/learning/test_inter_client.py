@@ -20,7 +20,7 @@ from fedul_flwr.learning.helpers import (
     agreed_labels,
     helper_divergence,
 )
-from fedul_flwr.learning.local import Network
+from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU
 from fedul_flwr.learning.randaugment import randaugment
 

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.learning.consistency import fixmatch_loss, uda_loss
-from fedul_flwr.learning.local import Network
 from fedul_flwr.learning.matching import (
     Consistency,
     MatchingObjective,
@@ -18,6 +17,7 @@ from fedul_flwr.learning.matching import (
     threshold_for,
     top_probabilities,
 )
+from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.task import Loss
 from tests.support.local_tasks import batch_of

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fedul_flwr.learning.consistency import MeanTeacherObjective
-from fedul_flwr.learning.local import Network
+from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.task import Batch
 from fedul_flwr.models.last_layer import TwoHeads
 

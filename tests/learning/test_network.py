@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedul_flwr.learning.local import Network
+from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU
 from fedul_flwr.models import build_model
 

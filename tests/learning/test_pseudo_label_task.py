@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedul_flwr.config.method_settings import LabelsOnlySettings, PseudoLabelSettings, StageSettings
-from fedul_flwr.learning.local import Network
+from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.pseudo_label_task import (
     PseudoLabels,

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedul_flwr.learning.local import Network, train_local
+from fedul_flwr.learning.local import train_local
+from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.pseudo_labels import (
     FixMixObjective,

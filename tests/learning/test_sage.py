@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.learning.local import Network
+from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU
 from fedul_flwr.learning.sage import SageObjective, corrected_target
 from tests.support.local_tasks import batch_of

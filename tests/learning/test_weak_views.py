@@ -14,8 +14,8 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.learning import views
 from fedul_flwr.learning.consistency import fixmatch_loss
 from fedul_flwr.learning.helpers import InterClientConsistency
-from fedul_flwr.learning.local import Network
 from fedul_flwr.learning.matching import MatchingObjective
+from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU
 from fedul_flwr.learning.views import strong_view, weak_view
 from tests.learning.test_matching import Affine, pixels

@@ -13,7 +13,7 @@ from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.disclosure import disclosures
 from fedul_flwr.federated.replies import check_reports
 from fedul_flwr.federated.reports import reports_of
-from fedul_flwr.learning.local import Network
+from fedul_flwr.learning.network import Network
 from tests.method import flexfed
 from tests.support.local_tasks import task_of
 from tests.support.refusals import refuses

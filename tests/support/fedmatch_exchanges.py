@@ -18,7 +18,7 @@ from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, payload_bytes, to_arrays
 from fedul_flwr.federated.strategy import SampledGrid
 from fedul_flwr.learning.parts import Parts, unflatten
-from fedul_flwr.strategies.fedmatch import PARTS
+from fedul_flwr.strategies.fedmatch import STATE
 from fedul_flwr.strategies.fedmatch_parts import ROUNDS
 from tests.support.runs import as_error
 
@@ -159,7 +159,7 @@ def parts_after(directory: Path, server_round: int) -> Parts:
     """The server's parts at the end of a round."""
     state = load_file(directory / f"state-{server_round}.safetensors")
     return unflatten(
-        {name.removeprefix(PARTS): array for name, array in state.items() if PARTS in name}
+        {name.removeprefix(STATE): array for name, array in state.items() if STATE in name}
     )
 
 
