@@ -255,6 +255,11 @@ class Client(NumPyClient, Generic[D]):
     def options(self) -> Any:
         """Settings in the method's own table."""
         method = find_method(self.settings.method)
+        if method.name not in method.tables:
+            raise UserError(
+                f"Method {method.name!r} has no settings in a table of its name.",
+                "own-method-wrong",
+            )
         return self.settings[method.tables[method.name]]
 
     def weak(self, inputs: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,7 +121,7 @@ CONTROL_BOUND = 64.0
 """Largest change of a value of SCAFFOLD's variates, which are gradients."""
 
 SLOTS = 64
-"""Numbers that travel with an update: weight, count, weight times a_i (FedNova), metrics."""
+"""Fewest numbers that travel with an update: weight, count, weight times a_i (FedNova), metrics."""
 FIRST_METRIC = 3
 NUMBERS = Tail(SLOTS, 4)
 """Where they are in a vector: last, each in four words."""
@@ -141,13 +141,21 @@ class Layout:
     ----------
     shapes : of every array of floating point, by record and name.
     bounds : largest absolute value of each.
+    tail : the numbers behind them.
     """
 
     shapes: Mapping[tuple[str, str], tuple[int, ...]]
     bounds: Mapping[tuple[str, str], float]
+    tail: Tail = NUMBERS
 
     @classmethod
-    def of(cls, records: Mapping[str, Arrays], buffers: Collection[str], largest: float) -> Layout:
+    def of(
+        cls,
+        records: Mapping[str, Arrays],
+        buffers: Collection[str],
+        largest: float,
+        tail: Tail = NUMBERS,
+    ) -> Layout:
         """The layout of an update of ``records``, the arrays that the server has sent.
 
         Parameters
@@ -155,6 +163,7 @@ class Layout:
         records : the model under ``"arrays"``, and SCAFFOLD's variate.
         buffers : names of the model's batch-norm statistics.
         largest : :func:`largest_change`, 0 for none.
+        tail : :func:`tail_of`.
         """
         shapes, bounds = {}, {}
         for record, arrays in records.items():
@@ -163,13 +172,13 @@ class Layout:
                     shapes[record, name] = array.shape
                     free = BUFFER_BOUND if name in buffers else BOUND
                     bounds[record, name] = CONTROL_BOUND if record == CONTROL else largest or free
-        return cls(shapes, bounds)
+        return cls(shapes, bounds, tail)
 
     @property
     def size(self) -> int:
         """Number of words."""
         values = sum(int(np.prod(shape)) for shape in self.shapes.values())
-        return values + NUMBERS.size
+        return values + self.tail.size
 
     def words(
         self,
@@ -183,7 +192,7 @@ class Layout:
         Parameters
         ----------
         changes : values within the bounds.
-        numbers : at most :data:`SLOTS`, absolute values below 2^43.
+        numbers : at most as many as the tail has, absolute values below 2^43.
         clients : number of summands.
         """
         parts = []
@@ -196,7 +205,7 @@ class Layout:
                     "update-too-large",
                 )
             parts.append(quantize(values, bound, clients, rng))
-        return np.concatenate([*parts, write_numbers(numbers)])
+        return np.concatenate([*parts, write_numbers(numbers, self.tail)])
 
     def read(
         self, words: Words, clients: int
@@ -208,7 +217,7 @@ class Layout:
             total = dequantize(words[at : at + count], self.bounds[key], clients)
             changes[key] = total.reshape(shape)
             at += count
-        return changes, read_numbers(words[at:])
+        return changes, read_numbers(words[at:], self.tail)
 
 
 def largest_change(settings: RunConfig) -> float:
@@ -256,22 +265,29 @@ def add_noise(
     }
 
 
-def write_numbers(numbers: Sequence[float]) -> Words:
-    """Numbers as words of :data:`NUMBERS`, whose sums over clients cannot overflow."""
-    if len(numbers) > SLOTS:
+def tail_of(settings: RunConfig, num_classes: int) -> Tail:
+    """The numbers of an update: as many as the method declares, at least :data:`SLOTS`."""
+    declared = reports_of(settings).values()
+    needed = FIRST_METRIC + sum(numbers.zeros(num_classes).size for numbers in declared)
+    return Tail(max(SLOTS, needed), NUMBERS.digits)
+
+
+def write_numbers(numbers: Sequence[float], tail: Tail = NUMBERS) -> Words:
+    """Numbers as words of a vector's tail, whose sums over clients cannot overflow."""
+    if len(numbers) > tail.numbers:
         raise UserError(
-            f"An update in a secure sum has at most {SLOTS - FIRST_METRIC} metrics.",
+            f"An update in this secure sum has at most {tail.numbers - FIRST_METRIC} metrics.",
             "message-out-of-range",
         )
     if not np.isfinite(numbers).all():
         raise UserError("A number of its update is not finite.", "message-out-of-range")
     steps = in_steps(numbers)
-    return whole_words([*steps, *[0] * (SLOTS - len(steps))], NUMBERS.digits)
+    return whole_words([*steps, *[0] * (tail.numbers - len(steps))], tail.digits)
 
 
-def read_numbers(words: Words) -> Floats:
+def read_numbers(words: Words, tail: Tail = NUMBERS) -> Floats:
     """Sums of numbers from the sums of the words of :func:`write_numbers`."""
-    return from_steps(whole_numbers(words, NUMBERS.digits))
+    return from_steps(whole_numbers(words, tail.digits))
 
 
 def in_steps(numbers: Iterable[float]) -> list[int]:
@@ -427,7 +443,9 @@ class MaskedUpdates:
         weight = self._weight(num_examples, float(state[LARGEST_WEIGHT]))
         normalizer = float(metrics.get(NORMALIZER, 0.0))
         scale = weight / normalizer if weight and self._settings.base == "fednova" else weight
-        layout = Layout.of(start, buffers, largest_change(self._settings))
+        names = cast(list[str], self._state.values(SETUP)["class-names"])
+        tail = tail_of(self._settings, len(names))
+        layout = Layout.of(start, buffers, largest_change(self._settings), tail)
         changes = {
             (record, name): np.asarray(trained[record][name], np.float64)
             for record, name in layout.shapes
@@ -453,7 +471,7 @@ class MaskedUpdates:
             changes = add_noise(changes, privacy, step, quorum(clients))
         rng = stream(self._settings.seed, "rounding", int(state[LAST]), self._client)
         words = layout.words(changes, numbers, clients, rng)
-        renewed, masked = self._masked(shares, words, asked, NUMBERS)
+        renewed, masked = self._masked(shares, words, asked, tail)
         if is_private:  # clients open no sum with less noise than z·C
             spender(self._node)("updates", privacy.noise_multiplier**-2)
         self._state.set_ephemeral(_STORED, dict(renewed))

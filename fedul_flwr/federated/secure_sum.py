@@ -33,7 +33,6 @@ from fedul_flwr.federated.masked_update import (
     KEYS,
     LARGEST_WEIGHT,
     MASKED,
-    NUMBERS,
     OF,
     PART,
     PEERS,
@@ -44,6 +43,7 @@ from fedul_flwr.federated.masked_update import (
     Summed,
     common_records,
     largest_change,
+    tail_of,
 )
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -112,9 +112,13 @@ class SecureSums:
     settings : the run's settings.
     registry : the clients of the run.
     rounds : counts failures and traffic.
+    num_classes : K.
     """
 
-    def __init__(self, settings: RunConfig, registry: ClientRegistry, rounds: RoundLog) -> None:
+    def __init__(
+        self, settings: RunConfig, registry: ClientRegistry, rounds: RoundLog, num_classes: int
+    ) -> None:
+        self._num_classes = num_classes
         self._settings, self._registry, self._rounds = settings, registry, rounds
         self._session: bytes = b""
         self._members: dict[int, ClientRef] = {}
@@ -147,7 +151,8 @@ class SecureSums:
         received = {name: to_arrays(record) for name, record in content.array_records.items()}
         self._start = common_records(received, received[ARRAYS], ARRAYS)
         config = dict(cast(ConfigRecord, content[CONFIG]))
-        self._layout = Layout.of(self._start, buffers, largest_change(self._settings))
+        largest, tail = largest_change(self._settings), tail_of(self._settings, self._num_classes)
+        self._layout = Layout.of(self._start, buffers, largest, tail)
         try:
             answers = self._shared(asked, Asked(received, config).digest, Summed.UPDATE)
         except TooFewLeftError as error:
@@ -376,7 +381,7 @@ class SecureSums:
             for client, reply in numbers.items()
         }
         try:
-            opened = self._opened(vectors, NUMBERS)
+            opened = self._opened(vectors, self._layout.tail)
         except TooFewLeftError as error:
             raise NoUpdateError(f"Round {self._round}: {error}") from error
         self._replace(opened.words, [numbers[client] for client in opened.survivors])

@@ -172,7 +172,9 @@ class Strategy(FlowerStrategy):
         self.validator = UpdateValidator(
             settings, self.registry, self.rounds, self.codec, self.num_classes
         )
-        self.sums = SecureSums(settings, self.registry, self.rounds) if settings.has_sums else None
+        self.sums = None
+        if settings.has_sums:
+            self.sums = SecureSums(settings, self.registry, self.rounds, self.num_classes)
         self.on_summed: Callable[[], object] = lambda: None
         self.plateau_config: dict[str, Value] = {}
         self.local_models: list[Arrays] = []

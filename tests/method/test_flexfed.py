@@ -11,6 +11,7 @@ from flwr.app import MetricRecord
 
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.disclosure import disclosures
+from fedul_flwr.federated.masked_update import SLOTS, tail_of
 from fedul_flwr.federated.replies import check_reports
 from fedul_flwr.federated.reports import reports_of
 from fedul_flwr.learning.network import Network
@@ -41,6 +42,13 @@ def test_given_a_secure_sum_then_the_server_reads_the_same_sums(settings: Any) -
     assert len(plain[0]) == 10
     assert sum(plain[0]) < sum(plain[-1])  # the model learns
     assert all(count == int(count) for counts in plain for count in counts)
+
+
+def test_given_many_classes_then_a_secure_sum_has_a_number_for_each(settings: Any) -> None:
+    config = settings(**FLEXFED, secure_sum="on")
+    assert tail_of(config, 10).numbers == SLOTS
+    # Weight, count and FedNova's a_i; then num-examples, loss, steps, normalizer, and the classes.
+    assert tail_of(config, 100).numbers == 3 + 4 + 100
 
 
 def test_given_a_run_that_was_cut_off_then_it_resumes_with_its_state(settings: Any) -> None:
