@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedul_flwr.api.estimators import FedULClassifier, GraphLabelClassifier
     from fedul_flwr.api.labels import Labels, label
-    from fedul_flwr.api.plain_client import (
+    from fedul_flwr.api.own_client import (
         FedMatchClient,
         FedULClient,
         XCLPClient,
         make_client_app,
     )
-    from fedul_flwr.api.plain_strategy import XCLP, FedMatch, FedUL
+    from fedul_flwr.api.own_strategy import XCLP, FedMatch, FedUL
     from fedul_flwr.api.result import Result, TrainedModel
     from fedul_flwr.api.runs import Comparison, compare, load, simulate
     from fedul_flwr.errors import UserError
@@ -50,24 +50,24 @@ __all__ = [
 
 _MODULES = {
     "Comparison": "api.runs",
-    "FedMatch": "api.plain_strategy",
-    "FedMatchClient": "api.plain_client",
-    "FedUL": "api.plain_strategy",
+    "FedMatch": "api.own_strategy",
+    "FedMatchClient": "api.own_client",
+    "FedUL": "api.own_strategy",
     "FedULClassifier": "api.estimators",
-    "FedULClient": "api.plain_client",
+    "FedULClient": "api.own_client",
     "GraphLabelClassifier": "api.estimators",
     "Labels": "api.labels",
     "Result": "api.result",
     "SurrogateLoss": "surrogate",
     "TrainedModel": "api.result",
     "UserError": "errors",
-    "XCLP": "api.plain_strategy",
-    "XCLPClient": "api.plain_client",
+    "XCLP": "api.own_strategy",
+    "XCLPClient": "api.own_client",
     "compare": "api.runs",
     "label": "api.labels",
     "label_propagation": "propagation.central",
     "load": "api.runs",
-    "make_client_app": "api.plain_client",
+    "make_client_app": "api.own_client",
     "simulate": "api.runs",
 }
 """Modules of what this package exports; they are imported on first use."""

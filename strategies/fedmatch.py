@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from logging import WARNING
 from pathlib import Path
@@ -294,6 +294,15 @@ class FedMatchStrategy(kit.Strategy):
         self.helpers.load_state_dict(state)
 
 
+def shown_by_helpers(settings: kit.RunConfig) -> Iterator[str]:
+    """What helpers show of an owner."""
+    if settings[FedMatchSettings].helpers:
+        yield (
+            "Each owner gets parts of other owners' models, which were trained on these owners' "
+            "points alone."
+        )
+
+
 METHOD = kit.Method(
     name="fedmatch",
     line="FedMatch: consistency with similar clients' models, in two parts sent sparsely.",
@@ -311,5 +320,6 @@ METHOD = kit.Method(
         FedMatchSettings,
     ),
     data="partly-labeled",
+    unprotected=shown_by_helpers,
     needs_labels=False,
 )

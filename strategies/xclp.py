@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from logging import WARNING
 from typing import cast
@@ -103,6 +103,22 @@ class XCLPStrategy(kit.Strategy):
             log(WARNING, "Round %s: %s", self.record.round, wrong_sum(unopened))
 
 
+def shown_by_comparisons(settings: kit.RunConfig) -> Iterator[str]:
+    """What comparing points shows of an owner, in sentences for owners."""
+    if settings[kit.XCLPSettings].secure == "plaintext":
+        yield "The server gets a code of every point, and every label that an owner adds up."
+        return
+    yield (
+        "The server sees how similar any two points of all owners are, whose they are, and which "
+        "have a label. Who also knows some of the points can find out much of the others."
+    )
+    yield (
+        "Encryption holds against a server and owners who follow the protocol, as long as the "
+        "server and an owner do not work together."
+    )
+    yield "Owners see how many points and labels others have, and how many labels of each class."
+
+
 METHOD = kit.Method(
     name="xclp",
     line="Labels spread across clients in every round by similar features, under encryption.",
@@ -114,4 +130,5 @@ METHOD = kit.Method(
     disclosures="fedul_flwr.client_apps.xclp:DISCLOSURES",
     settings=(kit.LabelSettings, kit.PseudoLabelSettings, kit.XCLPSettings, kit.WeakViewSettings),
     data="partly-labeled",
+    unprotected=shown_by_comparisons,
 )

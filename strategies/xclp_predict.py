@@ -23,6 +23,7 @@ from fedul_flwr.propagation.server import (
     wrong_sum,
 )
 from fedul_flwr.secure.similarity import TooFewClientsError
+from fedul_flwr.strategies.xclp import shown_by_comparisons
 
 
 class XCLPPredictSettings(kit.Settings):
@@ -199,6 +200,7 @@ METHOD = kit.Method(
     disclosures="fedul_flwr.client_apps.xclp_predict:DISCLOSURES",
     settings=(kit.LabelSettings, kit.XCLPSettings, XCLPPredictSettings),
     data="partly-labeled",
+    unprotected=shown_by_comparisons,
     can_sum=False,
     trains=False,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -46,6 +46,7 @@ class Method:
     can_sum : whether a sum of its clients' models is all that the server needs (``secure-sum``).
     disclosures : ``"module:NAME"`` of a tuple of :class:`fedul_flwr.federated.disclosure.Sent`, all
         that its clients send beside their reports; by default what their kind of data needs.
+    unprotected : what it shows of an owner's data, in sentences for owners, with given settings.
     line : one sentence on how it learns; empty for a method of somebody's own that has none.
     needs : data that it needs.
     paper : authors, conference and arXiv id; ``"ours"`` where there is no paper.
@@ -60,6 +61,7 @@ class Method:
     needs_labels: bool = True
     can_sum: bool = True
     disclosures: str = ""
+    unprotected: Callable[[Any], Iterable[str]] = lambda _: ()
     line: str = ""
     needs: str = ""
     paper: str = ""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedul_flwr.config.method_settings import AdmissionSettings, XCLPSettings
+from fedul_flwr.config.method_settings import AdmissionSettings
 from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
-
-_COMPARES = ("xclp", "xclp-predict")
 
 
 def unprotected(settings: RunConfig) -> Iterator[str]:
@@ -19,15 +17,10 @@ def unprotected(settings: RunConfig) -> Iterator[str]:
     ----------
     settings : all settings of the run, with those that depend on the data resolved.
     """
-    if find_method(settings.method).trains and find_method(settings.method).asks_clients:
+    method = find_method(settings.method)
+    if method.trains and method.asks_clients:
         yield from _of_updates(settings)
-    if settings.method in _COMPARES:
-        yield from _of_comparisons(settings)
-    if settings.method == "fedmatch":
-        yield (
-            "Each owner gets parts of other owners' models, which were trained on these owners' "
-            "points alone."
-        )
+    yield from method.unprotected(settings)
     tables = settings.sections.values()
     if any(isinstance(one, AdmissionSettings) and one.share_priors for one in tables):
         yield "The server gets the class shares of every set."
@@ -76,18 +69,3 @@ def _of_updates(settings: RunConfig) -> Iterator[str]:
             "Updates are neither clipped nor noised: whoever has one, or the model of the run, may "
             "find out something about the points that it was trained on."
         )
-
-
-def _of_comparisons(settings: RunConfig) -> Iterator[str]:
-    if settings[XCLPSettings].secure == "plaintext":
-        yield "The server gets a code of every point, and every label that an owner adds up."
-        return
-    yield (
-        "The server sees how similar any two points of all owners are, whose they are, and which "
-        "have a label. Who also knows some of the points can find out much of the others."
-    )
-    yield (
-        "Encryption holds against a server and owners who follow the protocol, as long as the "
-        "server and an owner do not work together."
-    )
-    yield "Owners see how many points and labels others have, and how many labels of each class."

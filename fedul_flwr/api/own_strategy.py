@@ -1,4 +1,4 @@
-"""Methods as plain strategies of Flower, for apps of somebody's own."""
+"""Methods' strategies for apps of somebody's own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from fedul_flwr.api.keywords import flat_settings
 from fedul_flwr.config.auto_settings import DataSize, with_auto_values
 from fedul_flwr.config.base import Scalar
-from fedul_flwr.config.methods import find_method
+from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.config.sections import SECTIONS
 from fedul_flwr.errors import UserError
@@ -41,8 +41,8 @@ WITHOUT_EFFECT = (
 """Settings of what an app of somebody's own does itself."""
 
 
-class PlainStrategy(FlowerStrategy):
-    """A method as a strategy of Flower around another one, without files and settings of a run.
+class OwnStrategy(Strategy):
+    """A method's strategy with arguments in place of files and settings of a run.
 
     Parameters
     ----------
@@ -79,15 +79,14 @@ class PlainStrategy(FlowerStrategy):
                 "argument-not-allowed",
             )
         refuse_base(base)
-        self._base = copy.copy(base) if base is not None else FedAvg()
+        self.base = copy.copy(base) if base is not None else FedAvg()
         self._min_nodes = int(getattr(base, "min_available_nodes", 1))
         self._min_train = int(getattr(base, "min_train_nodes", 1))
         self._shape = DataShape(checked_shape(input_shape), class_names(classes))
-        self._settings = self._parsed(model, flat_settings(settings or {}))
-        self._class = find_method(self.method).strategy_class
-        self._class.validate(self._settings)
-        self._inner: Strategy | None = None
-        if self._class.learns_at_server(self._settings):
+        self.settings = self._parsed(model, flat_settings(settings or {}))
+        self.validate(self.settings)
+        self._has_begun = False
+        if self.learns_at_server(self.settings):
             raise UserError(
                 f"Strategy {self.method!r} with these settings trains on labels of the server, "
                 "which an app of your own does itself: before start, or between rounds.",
@@ -103,14 +102,14 @@ class PlainStrategy(FlowerStrategy):
                     "setting-without-effect",
                     setting=key,
                 )
-        name, tables = _settings_of(self._base)
-        share = float(getattr(self._base, "fraction_train", 1.0))
+        name, tables = _settings_of(self.base)
+        share = float(getattr(self.base, "fraction_train", 1.0))
         # The method chooses the clients: the base takes all that it sees.
         fractions = dict.fromkeys(("fraction_train", "fraction_evaluate"), 1.0)
         nodes = ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes")
         for attribute, value in (fractions | dict.fromkeys(nodes, 1)).items():
-            if hasattr(self._base, attribute):
-                setattr(self._base, attribute, value)
+            if hasattr(self.base, attribute):
+                setattr(self.base, attribute, value)
         folder = tempfile.mkdtemp(prefix="fedul-own-app-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         flat: dict[str, Scalar] = {
@@ -151,12 +150,12 @@ class PlainStrategy(FlowerStrategy):
             ``seed``.
         """
         changed = {"num_rounds": num_rounds, "round_timeout": timeout}
-        self._settings = self._settings.model_copy(update=changed)
-        self._inner = None
+        self.settings = self.settings.model_copy(update=changed)
+        self._has_begun = False
         if initial_arrays is None:
             from fedul_flwr.learning.local import dump_arrays
 
-            initial_arrays = to_record(dump_arrays(self._model()))
+            initial_arrays = to_record(dump_arrays(self._fresh_model()))
         return super().start(
             for_devices(grid),
             initial_arrays,
@@ -167,10 +166,10 @@ class PlainStrategy(FlowerStrategy):
             evaluate_fn,
         )
 
-    def _model(self) -> Any:
+    def _fresh_model(self) -> Any:
         from fedul_flwr.models import build_model
 
-        settings, shape = self._settings, self._shape
+        settings, shape = self.settings, self._shape
         return build_model(
             settings.model,
             shape.model_shape,
@@ -179,29 +178,21 @@ class PlainStrategy(FlowerStrategy):
             options=settings.model_options,
         )
 
-    def _strategy(self, grid: Grid, arrays: ArrayRecord) -> Strategy:
-        """The method's strategy, with the nodes that are there when the first round begins."""
-        if self._inner is None:
-            model = self._model()
-            if set(model.state_dict()) != set(arrays):
-                odd = sorted(set(model.state_dict()) ^ set(arrays))[0]
-                raise UserError(
-                    f"initial_arrays and model {self._settings.model!r} differ in {odd!r}.",
-                    "model-mismatch",
-                )
-            buffers = {name for name, _ in model.named_buffers()} & set(arrays)
-            nodes, _ = find_nodes(grid, self._settings, self._min_nodes)
-            setup = setup_content(self._settings, self._shape)
-            self._inner = self._class(
-                self._settings, self._base, nodes, setup, buffers=frozenset(buffers)
+    def _begin(self, grid: Grid, arrays: ArrayRecord) -> None:
+        """Take the nodes that are there when the first round begins."""
+        model = self._fresh_model()
+        if set(model.state_dict()) != set(arrays):
+            odd = sorted(set(model.state_dict()) ^ set(arrays))[0]
+            raise UserError(
+                f"initial_arrays and model {self.settings.model!r} differ in {odd!r}.",
+                "model-mismatch",
             )
-            self._inner.registry.fewest_sampled = self._min_train
-        return self._inner
-
-    @property
-    def record(self) -> Any:
-        """Traffic, clients and failures of the last round; ``None`` before the first."""
-        return self._inner and self._inner.record
+        buffers = frozenset(name for name, _ in model.named_buffers())
+        nodes, _ = find_nodes(grid, self.settings, self._min_nodes)
+        setup = setup_content(self.settings, self._shape)
+        super().__init__(self.settings, self.base, nodes, setup, buffers=buffers)
+        self.registry.fewest_sampled = self._min_train
+        self._has_begun = True
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -213,54 +204,39 @@ class PlainStrategy(FlowerStrategy):
                 "Flower's that clips at the server.",
                 "method-mismatch",
             )
-        return self._strategy(grid, arrays).configure_train(server_round, arrays, config, grid)
+        if not self._has_begun:
+            self._begin(grid, arrays)
+        return super().configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Let the method and its base combine the updates."""
-        arrays, metrics = self._begun().aggregate_train(server_round, replies)
+        arrays, metrics = super().aggregate_train(server_round, replies)
         if arrays is None:
             return None, metrics
         # A wrapper of Flower's, such as one for differential privacy, adds to them in place.
         writable = {name: Array(np.array(array.numpy())) for name, array in arrays.items()}
         return ArrayRecord(writable), metrics
 
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """No messages: clients evaluate nothing; ``evaluate_fn`` of ``start`` does."""
-        return self._begun().configure_evaluate(server_round, arrays, config, grid)
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """Nothing to combine."""
-        return self._begun().aggregate_evaluate(server_round, replies)
-
     def summary(self) -> None:
         """Log the base."""
-        self._base.summary()
-
-    def _begun(self) -> Strategy:
-        if self._inner is None:
-            raise RuntimeError("configure_train has to come first")
-        return self._inner
+        self.base.summary()
 
 
-class FedUL(PlainStrategy):
+class FedUL(OwnStrategy, METHODS["fedul"].strategy_class):  # type: ignore[misc]
     """FedUL: clients learn from unlabeled sets with known class shares, as :class:`FedULClient`."""
 
     method = "fedul"
 
 
-class FedMatch(PlainStrategy):
+class FedMatch(OwnStrategy, METHODS["fedmatch"].strategy_class):  # type: ignore[misc]
     """FedMatch: clients have a few labels, as :class:`FedMatchClient`; labels stay at clients."""
 
     method = "fedmatch"
 
 
-class XCLP(PlainStrategy):
+class XCLP(OwnStrategy, METHODS["xclp"].strategy_class):  # type: ignore[misc]
     """XCLP: labels are propagated across clients in every round, as :class:`XCLPClient`.
 
     Its first rounds train on labels alone; ``settings={"semi": {"labels_only_rounds": 2}}`` says

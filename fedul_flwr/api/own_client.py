@@ -35,7 +35,7 @@ from fedul_flwr.federated.client_data import (
 from fedul_flwr.federated.messages import SETTINGS, SETUP
 
 
-class PlainClient:
+class OwnClient:
     """A client with data in memory; :func:`make_client_app` answers messages with it."""
 
     method: ClassVar[str]
@@ -172,7 +172,7 @@ def _points(points: Any, columns: str | Path | Sequence[str] | None) -> Inputs:
     )
 
 
-class FedULClient(PlainClient):
+class FedULClient(OwnClient):
     """A client of FedUL.
 
     Parameters
@@ -233,7 +233,7 @@ class FedULClient(PlainClient):
         super().__init__(content, () if are_numbers else tuple(classes))
 
 
-class _PartlyLabeledClient(PlainClient):
+class _PartlyLabeledClient(OwnClient):
     data_class = _PointsInMemory
 
     def __init__(self, x: Any, y: Any, columns: str | Path | Sequence[str] | None = None) -> None:
@@ -270,7 +270,7 @@ class XCLPClient(_PartlyLabeledClient):
     method = "xclp"
 
 
-def make_client_app(client_fn: Callable[[Context], PlainClient]) -> ClientApp:
+def make_client_app(client_fn: Callable[[Context], OwnClient]) -> ClientApp:
     """Flower's ClientApp of a method's clients, in place of ``ClientApp(client_fn=…)``.
 
     Parameters
@@ -281,7 +281,7 @@ def make_client_app(client_fn: Callable[[Context], PlainClient]) -> ClientApp:
 
     def build(context: Context) -> Client[Any]:
         client = client_fn(context)
-        if not isinstance(client, PlainClient):
+        if not isinstance(client, OwnClient):
             raise UserError(
                 f"client_fn returned a {type(client).__name__}; it must return one of "
                 "FedULClient, FedMatchClient and XCLPClient.",
