@@ -226,6 +226,10 @@ def main(verb: str, names: list[str], engine: str = "in-process") -> int:
                 got = {file: readers.digest(outcome) for file, outcome in read.items()}
             if verb == "record":
                 stored[name] = got
+                STORED.parent.mkdir(
+                    exist_ok=True
+                )  # at once: a run that is cut off keeps the others
+                STORED.write_text(json.dumps(stored, indent=1, sort_keys=True))
                 print(f"{name}: {len(got)} files")
             elif got != stored[name]:
                 bad += 1
@@ -233,9 +237,6 @@ def main(verb: str, names: list[str], engine: str = "in-process") -> int:
                     k for k in sorted({*got, *stored[name]}) if got.get(k) != stored[name].get(k)
                 ]
                 print(f"{name}: DIFFERENT in {', '.join(other)}")
-    if verb == "record":
-        STORED.parent.mkdir(exist_ok=True)
-        STORED.write_text(json.dumps(stored, indent=1, sort_keys=True))
     print(f"{len(names or RUNS)} runs, {bad} failed or different")
     return 1 if bad else 0
 
