@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedul_flwr.lazy import door
+
 if TYPE_CHECKING:
     from fedul_flwr.api.estimators import FedULClassifier, GraphLabelClassifier
     from fedul_flwr.api.labels import Labels, label
@@ -48,29 +50,20 @@ __all__ = [
     "simulate",
 ]
 
-_MODULES = {
-    "Comparison": "api.runs",
-    "FedMatch": "api.own_strategy",
-    "FedMatchClient": "api.own_client",
-    "FedUL": "api.own_strategy",
-    "FedULClassifier": "api.estimators",
-    "FedULClient": "api.own_client",
-    "GraphLabelClassifier": "api.estimators",
-    "Labels": "api.labels",
-    "Result": "api.result",
-    "SurrogateLoss": "surrogate",
-    "TrainedModel": "api.result",
-    "UserError": "errors",
-    "XCLP": "api.own_strategy",
-    "XCLPClient": "api.own_client",
-    "compare": "api.runs",
-    "label": "api.labels",
-    "label_propagation": "propagation.central",
-    "load": "api.runs",
-    "make_client_app": "api.own_client",
-    "simulate": "api.runs",
-}
-"""Modules of what this package exports; they are imported on first use."""
+_from = door(
+    __name__,
+    {
+        "api.runs": "Comparison compare load simulate",
+        "api.own_strategy": "FedMatch FedUL XCLP",
+        "api.own_client": "FedMatchClient FedULClient XCLPClient make_client_app",
+        "api.estimators": "FedULClassifier GraphLabelClassifier",
+        "api.labels": "Labels label",
+        "api.result": "Result TrainedModel",
+        "surrogate": "SurrogateLoss",
+        "errors": "UserError",
+        "propagation.central": "label_propagation",
+    },
+)
 
 _package = Path(__file__).parent
 if not (_package / "strategies").is_dir():
@@ -82,13 +75,7 @@ if not (_package / "strategies").is_dir():
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
+    return _from(name)
 
 
 def __dir__() -> list[str]:
