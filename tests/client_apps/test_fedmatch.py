@@ -9,7 +9,7 @@ import pytest
 from flwr.app import RecordDict
 from torch import nn
 
-import fedul_flwr.client_apps.fedmatch
+from fedul_flwr import learning
 from fedul_flwr.client_apps.fedmatch import FedMatchClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
@@ -130,7 +130,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[nn.Module]]:
         found.append(helpers)
         return InterClientConsistency(helpers, *options)
 
-    monkeypatch.setattr(fedul_flwr.client_apps.fedmatch, "InterClientConsistency", consistency)
+    monkeypatch.setattr(learning, "InterClientConsistency", consistency)
     return found
 
 
