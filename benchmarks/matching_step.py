@@ -12,7 +12,7 @@ from benchmarks.report import Bar, Outcome
 from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.learning.batches import matching_batches
 from fedul_flwr.learning.device import move_model, retain_freed_memory
-from fedul_flwr.learning.disjoint import Decomposed, Penalties, train_disjoint
+from fedul_flwr.learning.disjoint import Decomposed, DisjointLoss, Penalties, train_disjoint
 from fedul_flwr.learning.helpers import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.parts import decompose
@@ -72,11 +72,13 @@ class Client:
         train_disjoint(
             self._decomposed,
             self._batches,
-            scaled_cross_entropy(10.0),
-            self._consistency,
+            DisjointLoss(
+                scaled_cross_entropy(10.0),
+                self._consistency,
+                Penalties(options.l2_weight, options.l1_weight),
+            ),
             self._plan,
             self._rng,
-            Penalties(options.l2_weight, options.l1_weight),
         )
         return time.perf_counter() - began
 

@@ -30,7 +30,7 @@ from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.device import retain_freed_memory
 from fedul_flwr.learning.local import predict_logits, train_local
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.task import on_logits
+from fedul_flwr.learning.task import Task, on_logits
 from fedul_flwr.models import build_model
 from fedul_flwr.surrogate import SurrogateLoss
 
@@ -88,7 +88,7 @@ class Side:
             return
         plan = replace(self.plan, local_epochs=epochs)
         batches = point_batches(images, points, sets, plan)
-        train_local(self.model, batches, on_logits(loss), plan, self.rng)
+        train_local(self.model, Task(batches, on_logits(loss)), plan, self.rng)
 
     def steps(self, count: int) -> list[float]:
         """Seconds between losses of ``count`` steps: backward, update, batch, forward."""

@@ -172,15 +172,13 @@ class FedMatchClient(kit.Client[kit.PartlyLabeledData]):
             "lowest" if views.recipe == "release" else "own",
             learning.weak_view(self.settings),
         )
-        result = learning.train_disjoint(
-            decomposed,
-            batches,
+        loss = learning.DisjointLoss(
             learning.scaled_cross_entropy(views.supervised_weight),
             consistency,
-            plan,
-            kit.stream(self.settings.seed, "local", round.number, self.node.partition_id),
             learning.Penalties(options.l2_weight, options.l1_weight),
         )
+        rng = kit.stream(self.settings.seed, "local", round.number, self.node.partition_id)
+        result = learning.train_disjoint(decomposed, batches, loss, plan, rng)
         metrics = _metrics(
             result.supervised,
             result.consistency,

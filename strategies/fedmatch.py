@@ -203,8 +203,7 @@ class FedMatchStrategy(kit.Strategy):
         result = learning.train_disjoint(
             decomposed,
             self.trainer.batches(plan),
-            learning.scaled_cross_entropy(weight),
-            learning.no_consistency,
+            learning.DisjointLoss(learning.scaled_cross_entropy(weight), learning.no_consistency),
             plan,
             self.trainer.rng(round_number),
         )

@@ -248,7 +248,7 @@ class FedULClassifier(_Classifier):
 
         from fedul_flwr.learning.batches import point_batches
         from fedul_flwr.learning.local import dump_arrays, load_arrays, train_local
-        from fedul_flwr.learning.task import on_logits
+        from fedul_flwr.learning.task import Task, on_logits
         from fedul_flwr.models import build_model
         from fedul_flwr.surrogate import SurrogateLoss
 
@@ -269,16 +269,17 @@ class FedULClassifier(_Classifier):
                 prior,
                 kind=self.surrogate_loss,
             )
-            tasks.append((point_batches(points, rows, set_numbers, plan), on_logits(loss)))
+            batches = point_batches(points, rows, set_numbers, plan)
+            tasks.append(Task(batches, on_logits(loss)))
         self.model_ = build_model(self.model, points.shape[1:], priors.shape[1], seed=seed)
         self.losses_ = []
         for number in range(1, self.rounds + 1):
             start = {name: array.copy() for name, array in dump_arrays(self.model_).items()}
             finals, losses = [], []
-            for client, (batches, of_batch) in enumerate(tasks):
+            for client, task in enumerate(tasks):
                 load_arrays(self.model_, start)
                 rng = stream(seed, "local", number, client)
-                losses.append(train_local(self.model_, batches, of_batch, plan, rng).loss)
+                losses.append(train_local(self.model_, task, plan, rng).loss)
                 finals.append({n: a.copy() for n, a in dump_arrays(self.model_).items()})
             load_arrays(self.model_, _mean(finals))
             self.losses_.append(float(np.mean(losses)))

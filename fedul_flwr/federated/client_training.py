@@ -51,23 +51,20 @@ def train_task(
         variate = confirmed(state.load(CONTROL, round.number), used)
         result, renewed, change = learning.train_with_variates(
             model,
-            task.batches,
-            task.loss,
+            task,
             round.plan,
             rng,
-            server=round.received[CONTROL],
-            variate=variate,
+            variates=(round.received[CONTROL], variate),
             option=str(round.config["scaffold-option"]),
         )
         state.save(CONTROL, round.number, proposal(variate, used, renewed, round.number))
         records = {CONTROL: change}
     elif task.stores_momentum:
         velocity = dict(state.load(MOMENTUM, round.number))
-        batches, loss = task.batches, task.loss
-        result = learning.train_local(model, batches, loss, round.plan, rng, velocity=velocity)
+        result = learning.train_local(model, task, round.plan, rng, velocity=velocity)
         state.save(MOMENTUM, round.number, velocity)
     else:
-        result = learning.train_local(model, task.batches, task.loss, round.plan, rng)
+        result = learning.train_local(model, task, round.plan, rng)
     metrics = {
         "loss": result.loss,
         "steps": result.steps,

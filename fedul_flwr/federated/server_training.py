@@ -19,7 +19,7 @@ from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.local import dump_arrays, load_arrays, train_local
 from fedul_flwr.learning.plan import LocalPlan, local_plan, rate_factor
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
-from fedul_flwr.learning.task import Batches, BatchLoss, on_logits
+from fedul_flwr.learning.task import Batches, BatchLoss, Task, on_logits
 from fedul_flwr.models import build_model
 
 
@@ -91,8 +91,8 @@ class ServerTrainer:
         plan, rng = change(self.plan(server_round, server_lr_factor)), self.rng(server_round)
         batches, part = self.batches(plan), self._settings.find(SupervisedPartSettings)
         weighted = on_logits(scaled_cross_entropy(part.supervised_weight if part else 1.0))
-        loss = loss or weighted
-        result = train_local(self.model, batches, loss, plan, rng, velocity=velocity)
+        task = Task(batches, loss or weighted)
+        result = train_local(self.model, task, plan, rng, velocity=velocity)
         # Copies: the next round trains the same tensors in place.
         trained = {name: np.array(value) for name, value in dump_arrays(self.model).items()}
         return to_record(trained), result.loss

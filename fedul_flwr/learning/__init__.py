@@ -37,7 +37,7 @@ _MODULES = {
     "consistency": "ConsistencyObjective MeanTeacherObjective fixmatch_loss "
     "uda_loss virtual_adversarial_loss",
     "device": "move_model release_freed_memory retain_freed_memory",
-    "disjoint": "Decomposed Penalties no_consistency train_disjoint",
+    "disjoint": "Decomposed DisjointLoss Penalties no_consistency train_disjoint",
     "dropout": "with_dropout",
     "fix_mix": "FixMixLoss aligned class_factors select",
     "helpers": "HelperChoice InterClientConsistency",

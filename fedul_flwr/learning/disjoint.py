@@ -115,6 +115,22 @@ class Penalties:
 
 
 @dataclass(frozen=True)
+class DisjointLoss:
+    """What trains which part.
+
+    Attributes
+    ----------
+    supervised : loss of logits and labels of the labeled points, for sigma.
+    consistency : loss of the unlabeled points, for psi.
+    penalties : on psi.
+    """
+
+    supervised: Loss
+    consistency: Consistency
+    penalties: Penalties = Penalties()
+
+
+@dataclass(frozen=True)
 class DisjointResult:
     """Mean losses on labeled and on unlabeled points, 0 without any; and the number of steps."""
 
@@ -165,11 +181,9 @@ class _Learner:
 def train_disjoint(
     decomposed: Decomposed,
     batches: Batches,
-    supervised: Loss,
-    consistency: Consistency,
+    loss: DisjointLoss,
     plan: LocalPlan,
     rng: np.random.Generator,
-    penalties: Penalties = Penalties(),
 ) -> DisjointResult:
     """Train a round's epochs (algorithm 1, lines 15 to 20; algorithm 2, lines 19 to 23).
 
@@ -181,13 +195,11 @@ def train_disjoint(
     ----------
     decomposed : the weights, changed in place.
     batches : labeled points first.
-    supervised : loss of logits and labels of the labeled points.
-    consistency : loss of the unlabeled points.
     """
     parts = decomposed.parts
     label_part = SIGMA if SIGMA in parts else unlabeled_part(parts)
-    on_labels = _Learner(decomposed, label_part, plan, penalties)
-    on_rest = _Learner(decomposed, unlabeled_part(parts), plan, penalties)
+    on_labels = _Learner(decomposed, label_part, plan, loss.penalties)
+    on_rest = _Learner(decomposed, unlabeled_part(parts), plan, loss.penalties)
     network = Network(decomposed.model, plan.device, plan.precision)
     decomposed.model.train()
     decomposed.model.zero_grad()
@@ -196,9 +208,9 @@ def train_disjoint(
         for batch in batches(rng):
             points = batch.to(network)
             if len(points.labeled):
-                on_labels.step(supervised(network(points.labeled), points.labels))
+                on_labels.step(loss.supervised(network(points.labeled), points.labels))
             if len(points.unlabeled):
-                on_rest.step(consistency(network, points.unlabeled))
+                on_rest.step(loss.consistency(network, points.unlabeled))
     steps = on_labels.steps + on_rest.steps
     result = DisjointResult(on_labels.mean_loss, on_rest.mean_loss, steps)
     if not np.isfinite([result.supervised, result.consistency]).all():

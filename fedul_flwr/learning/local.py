@@ -33,7 +33,7 @@ from fedul_flwr.learning.device import (
 )
 from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.task import Batch, Batches, BatchLoss
+from fedul_flwr.learning.task import Batch, Task
 from fedul_flwr.models.last_layer import feature_layer, inputs_of, only_heads
 
 
@@ -200,8 +200,7 @@ class LocalResult:
 
 def train_local(
     model: nn.Module,
-    batches: Batches,
-    loss: BatchLoss,
+    task: Task,
     plan: LocalPlan,
     rng: np.random.Generator,
     *,
@@ -213,8 +212,7 @@ def train_local(
     Parameters
     ----------
     model : the class model, with the global weights.
-    batches : yields the batches of one epoch.
-    loss : mean loss of a batch.
+    task : batches and loss.
     rng : generator of all random numbers in this round.
     shift : added to the gradient of every weight in every step (SCAFFOLD's c − c_i).
     velocity : SGD's momentum by name of the weight, with which the round begins; replaced by that
@@ -236,9 +234,9 @@ def train_local(
             momentum[name].copy_(torch.from_numpy(np.array((velocity or {})[name])))
         with reuse_all_memory():
             for _ in range(plan.local_epochs):
-                for batch in batches(rng):
+                for batch in task.batches(rng):
                     optimizer.zero_grad()
-                    value = _backward(loss, network, batch)
+                    value = _backward(task, network, batch)
                     correct_gradients(weights, plan, anchor, shift)
                     if plan.max_gradient_norm:
                         nn.utils.clip_grad_norm_(weights, plan.max_gradient_norm)
@@ -268,8 +266,7 @@ def _momentum_by_name(model: nn.Module, optimizer: LocalOptimizer) -> dict[str, 
 
 def mean_gradient(
     model: nn.Module,
-    batches: Batches,
-    loss: BatchLoss,
+    task: Task,
     plan: LocalPlan,
     rng: np.random.Generator,
 ) -> list[Tensor]:
@@ -283,8 +280,8 @@ def mean_gradient(
     for weight in weights:
         weight.grad = None
     with frozen_statistics(model):
-        for batch in batches(rng):
-            _backward(loss, network, batch)
+        for batch in task.batches(rng):
+            _backward(task, network, batch)
             count += 1
     means = [w.grad / count if w.grad is not None else torch.zeros_like(w) for w in weights]
     for weight, gradient in zip(weights, means, strict=True):
@@ -309,9 +306,9 @@ def _trained(model: nn.Module, plan: LocalPlan) -> Iterator[list[nn.Parameter]]:
         yield [weight for weight in model.parameters() if weight.requires_grad]
 
 
-def _backward(loss: BatchLoss, network: Network, batch: Batch) -> Tensor:
+def _backward(task: Task, network: Network, batch: Batch) -> Tensor:
     """Add the gradients of one batch to the weights'; returns its loss, without a graph."""
-    value = loss(network, batch.to(network))
+    value = task.loss(network, batch.to(network))
     value.backward()  # type: ignore[no-untyped-call]
     return value.detach()
 

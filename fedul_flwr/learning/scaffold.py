@@ -12,19 +12,17 @@ from torch import Tensor, nn
 from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.local import LocalResult, local_normalizer, mean_gradient, train_local
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.task import Batches, BatchLoss
+from fedul_flwr.learning.task import Task
 from fedul_flwr.learning.variates import Variate
 
 
 def train_with_variates(
     model: nn.Module,
-    batches: Batches,
-    loss: BatchLoss,
+    task: Task,
     plan: LocalPlan,
     rng: np.random.Generator,
     *,
-    server: Variate,
-    variate: Variate,
+    variates: tuple[Variate, Variate],
     option: str,
 ) -> tuple[LocalResult, dict[str, NDArray[np.generic]], dict[str, NDArray[np.generic]]]:
     """Train ``model`` in place by y ← y − eta·(g − c_i + c) and update the client's variate.
@@ -34,14 +32,15 @@ def train_with_variates(
 
     Parameters
     ----------
-    server : c, an array for every trainable weight.
-    variate : c_i in the same form; empty before this client's first round (zeros).
+    variates : c, an array for every trainable weight; and c_i in the same form, empty before this
+        client's first round (zeros).
     option : ``"I"`` or ``"II"``; II is valid for SGD only.
 
     Returns
     -------
     The result of the training, the new c_i and its change.
     """
+    server, variate = variates
     move_model(model, plan.device, plan.precision)
     named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     c = [_tensor(server[name], weight) for name, weight in named.items()]
@@ -51,11 +50,11 @@ def train_with_variates(
     ]
     shift = [a - b for a, b in zip(c, c_i, strict=True)]
     if option == "I":
-        renewed = mean_gradient(model, batches, loss, plan, rng)
-        result = train_local(model, batches, loss, plan, rng, shift=shift)
+        renewed = mean_gradient(model, task, plan, rng)
+        result = train_local(model, task, plan, rng, shift=shift)
     else:
         start = [weight.detach().clone() for weight in named.values()]
-        result = train_local(model, batches, loss, plan, rng, shift=shift)
+        result = train_local(model, task, plan, rng, shift=shift)
         scale = 1.0 / (local_normalizer(result.steps, plan) * plan.learning_rate)
         renewed = [
             (x - y.detach()) * scale - moved

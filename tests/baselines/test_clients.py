@@ -195,9 +195,9 @@ def test_every_client_and_every_round_has_random_numbers_of_its_own(
     drawn: list[float] = []
     plain = learning.train_local
 
-    def watch(model: Any, batches: Any, objective: Any, plan: Any, rng: Any) -> Any:
+    def watch(model: Any, task: Any, plan: Any, rng: Any) -> Any:
         drawn.append(float(copy.deepcopy(rng).random()))
-        return plain(model, batches, objective, plan, rng)
+        return plain(model, task, plan, rng)
 
     monkeypatch.setattr(learning, "train_local", watch)
 

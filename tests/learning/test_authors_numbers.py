@@ -24,7 +24,7 @@ from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.poisson_binomial import count_loss
 from fedul_flwr.learning.proportions import proportion_loss
 from fedul_flwr.learning.sage import SageObjective
-from fedul_flwr.learning.task import Batch, Batches, BatchLoss
+from fedul_flwr.learning.task import Batch, Batches, BatchLoss, Task
 
 WIDE: Any = {"dtype": torch.float64}
 PLAN = LocalPlan(optimizer="sgd", learning_rate=0.03, momentum=0.9, precision="float64")
@@ -43,7 +43,8 @@ def trained(
 ) -> list[float]:
     """Weights, then biases, after a step on the batch for each of the plan's epochs."""
     rng = np.random.default_rng(0)
-    train_local(model, Batches(1, lambda rng: iter([batch])), loss, plan, rng, velocity=kept)
+    task = Task(Batches(1, lambda rng: iter([batch])), loss)
+    train_local(model, task, plan, rng, velocity=kept)
     return torch.cat([weight.detach().flatten() for weight in model.parameters()]).tolist()
 
 

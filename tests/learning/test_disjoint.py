@@ -15,6 +15,7 @@ from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.disjoint import (
     Consistency,
     Decomposed,
+    DisjointLoss,
     DisjointResult,
     Penalties,
     no_consistency,
@@ -25,7 +26,7 @@ from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.parts import PSI, SIGMA, THETA, compose, decompose, flatten, unlabeled_part
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
-from fedul_flwr.learning.task import Batch, Batches, on_logits
+from fedul_flwr.learning.task import Batch, Batches, Task, on_logits
 from tests.support.local_tasks import batch_of
 from tests.support.refusals import refuses
 
@@ -70,7 +71,9 @@ def learn(
     decomposed = Decomposed(move_model(net, plan.device, plan.precision), parts)
     given, rng = batches(labels, plan), np.random.default_rng(1)
     loss = scaled_cross_entropy(weight)
-    result = train_disjoint(decomposed, given, loss, consistency, plan, rng, penalties)
+    result = train_disjoint(
+        decomposed, given, DisjointLoss(loss, consistency, penalties), plan, rng
+    )
     return decomposed.dump(), result
 
 
@@ -121,7 +124,9 @@ def test_a_step_on_unlabeled_points_by_hand(decay: float, expected: float) -> No
     # psi ← 0.2 − 0.1·(2 − 6 + 0.9) = 0.51; a decay of 0.5 adds 0.5·0.2: 0.2 − 0.1·(-3) = 0.50.
     decomposed, plan = line(0.3, 0.2), replace(WIDE, weight_decay=decay)
     loss, rng, penalties = scaled_cross_entropy(1.0), np.random.default_rng(0), Penalties(30.0, 0.9)
-    result = train_disjoint(decomposed, one_pixel(-1), loss, squares, plan, rng, penalties)
+    result = train_disjoint(
+        decomposed, one_pixel(-1), DisjointLoss(loss, squares, penalties), plan, rng
+    )
     dumped = decomposed.dump()
     assert float(dumped[PSI]["w"][0]) == pytest.approx(expected)
     assert float(dumped[SIGMA]["w"][0]) == 0.3
@@ -134,7 +139,7 @@ def test_a_batch_learns_its_labels_first() -> None:
     # psi ← 0.2 + 1.5393878.
     decomposed = line(0.3, 0.2)
     loss, rng = scaled_cross_entropy(10.0), np.random.default_rng(0)
-    result = train_disjoint(decomposed, one_pixel(0, -1), loss, squares, WIDE, rng)
+    result = train_disjoint(decomposed, one_pixel(0, -1), DisjointLoss(loss, squares), WIDE, rng)
     dumped = decomposed.dump()
     assert float(dumped[SIGMA]["w"][0]) == pytest.approx(-1.162117, abs=1e-6)
     assert float(dumped[PSI]["w"][0]) == pytest.approx(1.739388, abs=1e-6)
@@ -212,7 +217,7 @@ def test_without_psi_it_is_supervised_training(batch_norm: bool, precision: str)
     theta, same = learn(net, whole, squares, plan, labels=labels, weight=2.0)
     Decomposed(net, whole)
     objective, rng = on_logits(scaled_cross_entropy(2.0)), np.random.default_rng(1)
-    expected = train_local(net, batches(labels, plan), objective, plan, rng)
+    expected = train_local(net, Task(batches(labels, plan), objective), plan, rng)
     trained = dump_arrays(net)
     for name, array in zero[SIGMA].items():
         np.testing.assert_array_equal(array, trained[name])
@@ -230,7 +235,7 @@ def test_theta_takes_both_steps_and_no_penalty() -> None:
         np.random.default_rng(0),
         Penalties(30.0, 9.0),
     )
-    train_disjoint(decomposed, one_pixel(0, -1), loss, squares, WIDE, rng, penalties)
+    train_disjoint(decomposed, one_pixel(0, -1), DisjointLoss(loss, squares, penalties), WIDE, rng)
     # As with sigma and psi: 0.5 − 1.462117 = -0.962117, and then + 1.539388.
     assert float(decomposed.dump()[THETA]["w"][0]) == pytest.approx(0.577271, abs=1e-6)
 
@@ -250,7 +255,7 @@ def test_one_labeled_point_is_a_batch_for_batch_norm() -> None:
 
         decomposed = Decomposed(move_model(net, CPU, WIDE.precision), start)
         loss, rng = scaled_cross_entropy(1.0), np.random.default_rng(0)
-        train_disjoint(decomposed, Batches(count, give), loss, squares, WIDE, rng)
+        train_disjoint(decomposed, Batches(count, give), DisjointLoss(loss, squares), WIDE, rng)
         return decomposed.dump()
 
     one, two = after(1), after(2)

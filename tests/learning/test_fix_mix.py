@@ -24,7 +24,7 @@ from fedul_flwr.learning.fix_mix import FixMixLoss, select, sharpness_aware
 from fedul_flwr.learning.local import train_local
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
-from fedul_flwr.learning.task import Batch, on_logits
+from fedul_flwr.learning.task import Batch, Batches, Task, on_logits
 
 WIDE: Any = {"dtype": torch.float64}
 PLAN = LocalPlan(
@@ -122,7 +122,7 @@ def test_given_a_batch_then_loss_and_step_are_the_authors(monkeypatch: pytest.Mo
             yield batch
 
     loss = FixMixLoss(3, strong, weak)
-    result = train_local(ours, watched, loss, plan, np.random.default_rng(2))
+    result = train_local(ours, Task(Batches(1, watched), loss), plan, np.random.default_rng(2))
 
     optimizer = torch.optim.SGD(
         theirs.parameters(), lr=0.03, momentum=0.9, weight_decay=5e-4, nesterov=True
@@ -157,7 +157,7 @@ def test_given_momentum_that_is_kept_then_two_rounds_are_one_of_twice_the_epochs
         plan = replace(PLAN, local_epochs=epochs)
         for _ in range(rounds):
             batches = point_batches(stored, np.arange(6), labels, plan)
-            train_local(model, batches, loss, plan, np.random.default_rng(1), velocity=kept)
+            train_local(model, Task(batches, loss), plan, np.random.default_rng(1), velocity=kept)
         return dict(model.state_dict())
 
     whole, momentum = trained(1, 4, None), {}

@@ -27,7 +27,7 @@ from fedul_flwr.learning.local import (
     train_local,
 )
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.task import Loss, on_logits
+from fedul_flwr.learning.task import Loss, Task, on_logits
 from tests.support.refusals import refuses
 
 RNG = np.random.default_rng(0)
@@ -54,7 +54,7 @@ def train(
     model: nn.Module, plan: LocalPlan, seed: int = 0, loss: Loss = functional.cross_entropy
 ) -> LocalResult:
     batches = point_batches(IMAGES, POINTS, TARGETS, plan)
-    return train_local(model, batches, on_logits(loss), plan, np.random.default_rng(seed))
+    return train_local(model, Task(batches, on_logits(loss)), plan, np.random.default_rng(seed))
 
 
 def state(model: nn.Module) -> dict[str, NDArray[Any]]:
@@ -278,7 +278,8 @@ def test_the_mean_gradient_is_autograds_and_leaves_the_model_alone() -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     plan = replace(WIDE, l1=0.3, batch_size=0)
     batches, rng = point_batches(IMAGES, POINTS, TARGETS, plan), np.random.default_rng(0)
-    found = mean_gradient(model, batches, on_logits(functional.cross_entropy), plan, rng)
+    task = Task(batches, on_logits(functional.cross_entropy))
+    found = mean_gradient(model, task, plan, rng)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert all(weight.grad is None for weight in model.parameters())
     inputs = torch.from_numpy(IMAGES[POINTS]).permute(0, 3, 1, 2).double() / 127.5 - 1
@@ -310,7 +311,8 @@ def test_the_mean_is_over_batches_and_a_weight_without_part_has_gradient_zero() 
     def gradient(batch_size: int) -> list[Tensor]:
         plan = replace(WIDE, batch_size=batch_size)
         batches, rng = point_batches(IMAGES, POINTS, TARGETS, plan), np.random.default_rng(0)
-        return mean_gradient(model, batches, on_logits(functional.cross_entropy), plan, rng)
+        task = Task(batches, on_logits(functional.cross_entropy))
+        return mean_gradient(model, task, plan, rng)
 
     for found, whole in zip(gradient(8), gradient(0), strict=True):
         np.testing.assert_allclose(found, whole, rtol=0, atol=1e-12)

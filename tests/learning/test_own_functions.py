@@ -15,7 +15,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import augment_by_reference, point_batches
 from fedul_flwr.learning.local import train_local
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.task import on_logits
+from fedul_flwr.learning.task import Task, on_logits
 from tests.support.refusals import refuses
 
 MODULE = """
@@ -68,7 +68,7 @@ def trained(**options: object) -> list[float]:
     rows = np.array([0])
     batches = point_batches(np.ones((1, 2), dtype=np.float32), rows, rows, plan)
     objective = on_logits(lambda logits, _: logits.sum())
-    train_local(model, batches, objective, plan, np.random.default_rng(0))
+    train_local(model, Task(batches, objective), plan, np.random.default_rng(0))
     return model.weight.flatten().tolist()
 
 

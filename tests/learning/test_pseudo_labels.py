@@ -16,7 +16,7 @@ from fedul_flwr.learning.pseudo_labels import (
     is_confident,
     network_labels,
 )
-from fedul_flwr.learning.task import Batch, Batches
+from fedul_flwr.learning.task import Batch, Batches, Task
 
 
 class Fixed(FixMixObjective):
@@ -136,8 +136,7 @@ def test_a_batch_without_both_halves_is_no_step(rows: tuple[tuple[float, float],
     plan = LocalPlan(l1=0.1, weight_decay=0.1, learning_rate=0.1, precision="float64")
     result = train_local(
         network.model,
-        Batches(3, lambda rng: iter([Batch(of(*rows), LABELS)])),
-        objective,
+        Task(Batches(3, lambda rng: iter([Batch(of(*rows), LABELS)])), objective),
         plan,
         np.random.default_rng(0),
     )

@@ -9,7 +9,7 @@ from torch import nn
 
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.scaffold import train_with_variates
-from fedul_flwr.learning.task import Batch, Batches, on_logits
+from fedul_flwr.learning.task import Batch, Batches, Task, on_logits
 from fedul_flwr.learning.variates import Variate, confirmed, proposal, variate_rounds
 from tests.support.refusals import refuses
 
@@ -56,12 +56,13 @@ def test_a_step_and_the_renewed_variate(option: str, own: Variate) -> None:
     model.bias.requires_grad_(False)
     result, renewed, change = train_with_variates(
         model,
-        Batches(1, batches),
-        on_logits(lambda logits, targets: (logits - targets - model.bias).sum()),
+        Task(
+            Batches(1, batches),
+            on_logits(lambda logits, targets: (logits - targets - model.bias).sum()),
+        ),
         PLAN,
         np.random.default_rng(0),
-        server={"weight": np.array([[1 / 3]])},
-        variate=own,
+        variates=({"weight": np.array([[1 / 3]])}, own),
         option=option,
     )
     c_i = 0.3 if own else 0.0

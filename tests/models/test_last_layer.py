@@ -12,7 +12,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.local import dump_arrays, train_local
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.task import on_logits
+from fedul_flwr.learning.task import Task, on_logits
 from fedul_flwr.models import build_model
 from fedul_flwr.models.last_layer import TwoHeads, feature_layer, only_heads
 from tests.support.refusals import refuses
@@ -78,7 +78,8 @@ def changed(model: nn.Module, plan: LocalPlan) -> set[str]:
     """Names of the arrays that a round of training changes."""
     before = {name: array.copy() for name, array in dump_arrays(model).items()}
     batches = point_batches(IMAGES, np.arange(12), LABELS, plan)
-    train_local(model, batches, on_logits(functional.cross_entropy), plan, np.random.default_rng(1))
+    task = Task(batches, on_logits(functional.cross_entropy))
+    train_local(model, task, plan, np.random.default_rng(1))
     return {name for name, array in dump_arrays(model).items() if (array != before[name]).any()}
 
 
