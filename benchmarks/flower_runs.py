@@ -173,7 +173,7 @@ def _run(
         superlink,
         app,
         overrides,
-        num_supernodes=num_supernodes,
+        clients=(num_supernodes, 1.0, 0.0),
         on_poll=watch.poll,
         log_file=output / "flower.log",
     )

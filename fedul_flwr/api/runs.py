@@ -106,10 +106,8 @@ def run(
         with naming_data(config.dataset):
             return engines.simulate(
                 config,
-                count,
-                verbose=verbose,
+                engines.Simulation(count, verbose=verbose, engine=engine),
                 named=named or bool(config.resume),
-                engine=engine,
             )
     except KeyboardInterrupt:
         if (Path(config.output) / LAST_MODEL).is_file():
@@ -286,7 +284,7 @@ def compare(
     UserError
         If a setting or the data cannot be used.
     """
-    from fedul_flwr.engine.simulate import DEFAULT_CLIENTS, run_here
+    from fedul_flwr.engine.simulate import DEFAULT_CLIENTS, Simulation, run_here
     from fedul_flwr.experiments import compare_files, trial_plan
     from fedul_flwr.experiments.compare_table import parse_measures
     from fedul_flwr.results.tracking import refuse_missing
@@ -316,10 +314,11 @@ def compare(
     for warning in plan.split_warnings:
         print(f"Warning: {warning}")
 
+    simulation = Simulation(count, verbose=verbose, engine=engine)
     try:
         comparison = compare_files.compare(
             plan,
-            lambda config, title: run_here(config, count, verbose, title, engine=engine),
+            lambda config, title: run_here(config, simulation, title),
             print,
         )
     except KeyboardInterrupt:

@@ -13,7 +13,7 @@ import typer
 from fedul_flwr.cli import options
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.data.cores import refuse_cpus
-from fedul_flwr.engine.simulate import check_start, run_here, run_on
+from fedul_flwr.engine.simulate import Simulation, check_start, run_here, run_on
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
@@ -87,25 +87,19 @@ def compare(
     for warning in plan.split_warnings:
         typer.echo(f"Warning: {warning}", err=True)
 
+    how = Simulation(num_supernodes, client_cpus, client_gpus, verbose, engine)
+
     @contextlib.contextmanager
     def simulation() -> Iterator[Simulate]:
         if engine != "ray":
-            yield lambda config, title: run_here(
-                config,
-                num_supernodes,
-                verbose,
-                title,
-                engine=engine,
-                client_cpus=client_cpus,
-                client_gpus=client_gpus,
-            )
+            yield lambda config, title: run_here(config, how, title)
             return
         with _SuperLinks() as superlinks:
 
             def run(config: RunConfig, title: str) -> None:
                 check_start(config, num_supernodes)
                 running = superlinks.running()
-                run_on(running, config, num_supernodes, client_cpus, client_gpus, verbose, title)
+                run_on(running, config, how, title)
 
             yield run
 

@@ -10,7 +10,7 @@ import typer
 from fedul_flwr.cli import options
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.user_files import user_path
-from fedul_flwr.engine.simulate import simulate
+from fedul_flwr.engine.simulate import Simulation, simulate
 from fedul_flwr.errors import UserError
 
 _METHOD = "xclp-predict"
@@ -54,12 +54,8 @@ def label(
     config = resolve(overrides, base_dir=Path.cwd())
     directory = simulate(
         config,
-        num_supernodes,
-        client_cpus,
-        client_gpus,
-        verbose,
+        Simulation(num_supernodes, client_cpus, client_gpus, verbose, engine),
         named=bool(overrides.get("output")),
-        engine=engine,
         ray_address=ray_address,
         message_log=message_log,
     )

@@ -102,7 +102,7 @@ def reproduce(
         (pick(rows, content.rows, "row"), pick(columns, content.names, "column"))
         for content in contents
     ]
-    from fedul_flwr.engine.simulate import run_here
+    from fedul_flwr.engine.simulate import Simulation, run_here
     from fedul_flwr.experiments.table_plan import Device
     from fedul_flwr.experiments.table_runs import Reproduction
 
@@ -117,7 +117,9 @@ def reproduce(
             RunsFile(results, content.name, size, tuned),
             Device(device, options.local_copies(dataset)),
             run=lambda config, clients, title: run_here(
-                config, clients, verbose, title, engine=engine, client_gpus=_client_gpus(config)
+                config,
+                Simulation(clients, 1, _client_gpus(config), verbose, engine),
+                title,
             ),
             say=typer.echo,
         )

@@ -14,7 +14,13 @@ import typer
 from fedul_flwr.cli import options
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.engine.fork_server import load_early
-from fedul_flwr.engine.simulate import number_of_clients, plan_rounds, run_here, simulate
+from fedul_flwr.engine.simulate import (
+    Simulation,
+    number_of_clients,
+    plan_rounds,
+    run_here,
+    simulate,
+)
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
@@ -102,12 +108,8 @@ def run(
         config = config.model_copy(update={"num_rounds": int(overrides["num-rounds"])})
     directory = simulate(
         config,
-        clients,
-        client_cpus,
-        client_gpus,
-        verbose,
+        Simulation(clients, client_cpus, client_gpus, verbose, engine),
         named=bool(config.resume or overrides.get("output")),
-        engine=engine,
         keep_superlink=keep_superlink,
         ray_address=ray_address,
         message_log=message_log,
@@ -188,7 +190,7 @@ def demo(
         output = str(outputs[method])
         overrides = {"method": method, "selection": selection, "output": output}
         config = resolve(overrides, base_dir=Path.cwd())
-        run_here(config, num_supernodes)
+        run_here(config, Simulation(num_supernodes))
     from fedul_flwr.results.printed_summary import print_comparison
 
     print_comparison(outputs, time.monotonic() - start)

@@ -28,9 +28,7 @@ def run_app(
     app_dir: Path,
     overrides: Mapping[str, bool | int | float | str],
     *,
-    num_supernodes: int,
-    client_cpus: float = 1.0,
-    client_gpus: float = 0.0,
+    clients: tuple[int, float, float],
     on_poll: Callable[[], None],
     log_file: Path,
 ) -> RunOutcome:
@@ -41,8 +39,8 @@ def run_app(
     superlink : a started SuperLink; it can run several apps, one after the other.
     app_dir : directory with the app's ``pyproject.toml``.
     overrides : run config; each key must exist in the app's ``[tool.flwr.app.config]``.
-    num_supernodes : number of simulated clients.
-    client_cpus, client_gpus : resources of each concurrent client. Flower accepts whole CPUs only.
+    clients : number of simulated clients, and processors and GPUs of each concurrent one. Flower
+        accepts whole processors only.
     on_poll : called from this thread about five times a second during the run.
     log_file : the run's log is appended here.
 
@@ -51,6 +49,7 @@ def run_app(
     RunOutcome
         How the run ended. If the SuperLink or the simulation dies, it is a failure with a reason.
     """
+    num_supernodes, client_cpus, client_gpus = clients
     if not superlink.ray_address:  # a cluster may have larger machines
         refuse_cpus(client_cpus)
     federation = (

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -261,15 +262,30 @@ def plan_rounds(config: RunConfig, num_rounds: int) -> RunConfig:
     return config.model_copy(update={"num_rounds": num_rounds})
 
 
+@dataclass(frozen=True)
+class Simulation:
+    """How a run is simulated.
+
+    Attributes
+    ----------
+    num_supernodes : number of clients.
+    client_cpus, client_gpus : of each client that runs at the same time as others.
+    verbose : show Flower's log.
+    engine : see :data:`Engine`; ``in-process`` can also record messages.
+    """
+
+    num_supernodes: int
+    client_cpus: int = 1
+    client_gpus: float = 0.0
+    verbose: bool = False
+    engine: Engine = "processes"
+
+
 def simulate(
     config: RunConfig,
-    num_supernodes: int,
-    client_cpus: int = 1,
-    client_gpus: float = 0.0,
-    verbose: bool = False,
+    simulation: Simulation,
     *,
     named: bool = True,
-    engine: Engine = "processes",
     keep_superlink: bool = False,
     ray_address: str = "",
     message_log: Path | None = None,
@@ -278,7 +294,6 @@ def simulate(
 
     Parameters
     ----------
-    engine : see :data:`Engine`; ``in-process`` can also record messages.
     ray_address : Ray cluster that runs the clients, with engine ``ray``; empty for one of its own.
     named : whether the user has named ``config.output``; if not, it gets a suffix where it exists.
 
@@ -289,6 +304,7 @@ def simulate(
     from fedul_flwr.data.run_files.run_lock import require_unlocked
     from fedul_flwr.results.tracking import refuse_missing
 
+    engine = simulation.engine
     refuse_missing(config.tracking)
     for option, value, needed in (
         ("--message-log", message_log, "in-process"),
@@ -304,7 +320,7 @@ def simulate(
 
         refuse_used(message_log)
     if engine != "in-process" and not ray_address:  # a cluster may have larger machines
-        refuse_cpus(client_cpus)
+        refuse_cpus(simulation.client_cpus)
     if engine == "processes":
         load_early()
     require_unlocked(Path(config.output))
@@ -322,7 +338,7 @@ def simulate(
         )
         # The check loads torch, which takes as long as the SuperLink's start.
         with ThreadPoolExecutor(1) as thread:
-            checked = thread.submit(check_start, config, num_supernodes)
+            checked = thread.submit(check_start, config, simulation.num_supernodes)
             with superlink:
                 try:
                     chosen = checked.result()
@@ -330,20 +346,12 @@ def simulate(
                     superlink.keep = False
                     raise
                 config = _checked(config, chosen, named=named)
-                run_on(superlink, config, num_supernodes, client_cpus, client_gpus, verbose)
+                run_on(superlink, config, simulation)
         return Path(config.output)
     with waiting(f"Loading {data_name(config)} …"):
-        chosen = check_start(config, num_supernodes)
+        chosen = check_start(config, simulation.num_supernodes)
     config = _checked(config, chosen, named=named)
-    run_here(
-        config,
-        num_supernodes,
-        verbose,
-        engine=engine,
-        client_cpus=client_cpus,
-        client_gpus=client_gpus,
-        message_log=message_log,
-    )
+    run_here(config, simulation, message_log=message_log)
     return Path(config.output)
 
 
@@ -370,13 +378,7 @@ def check_start(config: RunConfig, num_supernodes: int) -> str:
 
 
 def run_on(
-    superlink: LocalSuperLink,
-    config: RunConfig,
-    num_supernodes: int,
-    client_cpus: int = 1,
-    client_gpus: float = 0.0,
-    verbose: bool = False,
-    title: str = "",
+    superlink: LocalSuperLink, config: RunConfig, simulation: Simulation, title: str = ""
 ) -> None:
     """Run on a SuperLink; a failure raises a UserError with its reason and the log's path."""
     from fedul_flwr.data.run_files.run_lock import LOCKS, locked
@@ -390,14 +392,17 @@ def run_on(
         if not config.resume:
             log.unlink(missing_ok=True)
         error_before = stamp(error_file)
-        with RunProgress(config, log_to_show=log if verbose else None, title=title) as progress:
+        shown = log if simulation.verbose else None
+        with RunProgress(config, log_to_show=shown, title=title) as progress:
             outcome = run_app(
                 superlink,
                 app_directory(),
                 config.to_flat(),
-                num_supernodes=num_supernodes,
-                client_cpus=client_cpus,
-                client_gpus=client_gpus,
+                clients=(
+                    simulation.num_supernodes,
+                    simulation.client_cpus,
+                    simulation.client_gpus,
+                ),
                 on_poll=progress.poll,
                 log_file=log,
             )
@@ -412,13 +417,8 @@ def run_on(
 
 def run_here(
     config: RunConfig,
-    num_supernodes: int,
-    verbose: bool = False,
+    simulation: Simulation,
     title: str = "",
-    *,
-    engine: Engine = "processes",
-    client_cpus: int = 1,
-    client_gpus: float = 0.0,
     message_log: Path | None = None,
 ) -> None:
     """Run without Flower's SuperLink, and show the same progress; other threads' runs wait."""
@@ -428,14 +428,15 @@ def run_here(
     from fedul_flwr.engine.flower_logs import flower_logs
 
     def run() -> None:
-        if engine == "in-process":
+        count = simulation.num_supernodes
+        if simulation.engine == "in-process":
             from fedul_flwr.engine.in_process import run_in_process
 
-            run_in_process(config, num_supernodes, message_log=message_log)
+            run_in_process(config, count, message_log=message_log)
         else:
             from fedul_flwr.engine.processes import run_in_processes
 
-            run_in_processes(config, num_supernodes, client_cpus, client_gpus)
+            run_in_processes(config, count, simulation.client_cpus, simulation.client_gpus)
 
     output = Path(config.output)
     log = output / "flower.log"
@@ -443,7 +444,7 @@ def run_here(
         is_new = [path.name for path in output.iterdir()] == [LOCKS]
         if not config.resume:
             log.unlink(missing_ok=True)
-        shown = logging.INFO if verbose else logging.ERROR
+        shown = logging.INFO if simulation.verbose else logging.ERROR
         with flower_logs(shown, log), RunProgress(config, title=title) as progress:
             try:
                 with _polled(progress):

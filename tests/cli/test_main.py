@@ -146,7 +146,7 @@ def test_run_passes_everything_on(stage: Stage, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert stage.overrides == [{"seed": 4, "output": "here"}]
     call = stage.calls[0]
-    assert (call["num_supernodes"], call["client_cpus"], call["client_gpus"]) == (6, 2, 0.5)
+    assert call["clients"] == (6, 2, 0.5)
     assert call["superlink"].keep
     assert call["log_file"] == tmp_path / "here" / "flower.log"
     assert stage.summaries == [tmp_path / "here"]

@@ -130,8 +130,7 @@ def start(superlink: LocalSuperLink, app: Path, output: Path, **options: object)
         superlink,
         app,
         {"output": str(output), **options},  # type: ignore[dict-item]
-        num_supernodes=2,
-        client_cpus=usable_cpus(),  # one Ray worker: each takes seconds to start
+        clients=(2, usable_cpus(), 0.0),  # one Ray worker: each takes seconds to start
         on_poll=on_poll,
         log_file=output / "flower.log",
     )
@@ -228,7 +227,7 @@ def test_a_signal_leaves_no_process(
     from fedul_flwr.engine.flower_simulation import LocalSuperLink, run_app
     with LocalSuperLink() as superlink:
         run_app(superlink, Path({str(mini_app)!r}), {{"output": {str(tmp_path)!r}}},
-                num_supernodes=2, on_poll=lambda: None, log_file=Path({str(tmp_path / "l")!r}))
+                clients=(2, 1.0, 0.0), on_poll=lambda: None, log_file=Path({str(tmp_path / "l")!r}))
     """
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], stderr=subprocess.PIPE

@@ -132,8 +132,7 @@ def test_given_a_dead_superlink_then_another(here: Path, monkeypatch: pytest.Mon
     first, second = links[:2]  # the dead one is replaced
     assert [link for link, _ in used] == [first, first, second, second]
     assert links[2:] == ["stopped", "stopped"]
-    sizes = [used[0][1][key] for key in ("num_supernodes", "client_cpus", "client_gpus")]
-    assert sizes == [3, 2, 0.5]
+    assert used[0][1]["clients"] == (3, 2, 0.5)
 
 
 LABELING = """
