@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ from fedul_flwr.cli.help import choices, columns, complete_method, complete_sett
 
 if TYPE_CHECKING:
     from fedul_flwr.config.document import SettingNote
+    from fedul_flwr.config.methods import Method
 
 
 def methods(
@@ -29,14 +31,13 @@ def methods(
     if name is not None:
         method = find_method(name)
         _say(name)
-        if method.line:
-            _print_more(method.line, f"Needs: {method.needs}.", f"Paper: {method.paper}.")
+        _print_more(*_about(method))
         tables = ", ".join(method.tables)
         _print_more(f"Tables of settings beside the shared ones: {tables}.")
         return
     for key, method in METHODS.items():
         _say(key)
-        _print_more(method.line, f"Needs: {method.needs}.", f"Paper: {method.paper}.")
+        _print_more(*_about(method))
     _say("")
     _say("Choose one: fedul-flwr run -c method=NAME. docs/choose.md leads from data to method.")
 
@@ -107,6 +108,16 @@ def datasets() -> None:
         "Other data: the name of any data set on the Hugging Face hub with a train and a test "
         "split, or a folder (docs/running.md#data). docs/own-data.md is for owners' own data."
     )
+
+
+def _about(method: Method) -> Iterator[str]:
+    """What a method says of itself; one of somebody's own may say less."""
+    if method.line:
+        yield method.line
+    if method.needs:
+        yield f"Needs: {method.needs}."
+    if method.paper:
+        yield f"Paper: {method.paper}."
 
 
 def _print_setting(note: SettingNote) -> None:
