@@ -132,6 +132,7 @@ SIZES = [
 ]
 
 
+@pytest.mark.crowd
 @pytest.mark.parametrize(("count", "pinned", "most"), SIZES)
 def test_given_two_lists_and_fewer_colluders_than_a_third_then_nothing_is_read(
     count: int, pinned: bool, most: int

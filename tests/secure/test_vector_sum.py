@@ -231,6 +231,7 @@ def test_given_any_dropouts_then_the_sum_is_exact_or_stays_closed(count: int, pi
                 run()
 
 
+@pytest.mark.crowd
 def test_given_dropouts_in_every_phase_then_a_sum_of_many_is_exact() -> None:
     party = Party(range(110), pinned=True)  # more than mask with everybody
     words = vectors(party.clients)
@@ -716,6 +717,7 @@ def test_everything_in_a_transcript_changes_masks_and_what_is_signed(
     assert vector_sum._purpose(state[0], [0, 1]) != vector_sum._purpose(state[0], [0, 2])
 
 
+@pytest.mark.crowd
 def test_given_signatures_of_others_than_its_neighbors_then_a_client_does_not_open() -> None:
     """So many have signed, but of the neighbors, who have the shares, too few."""
     party = Party(range(101), pinned=True)
