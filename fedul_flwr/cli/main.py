@@ -179,7 +179,7 @@ def cache(
 ) -> None:
     """Show where decoded data are kept between runs, and how much; delete them."""
     from fedul_flwr.data.cache import cache_directory, clear_cache, measure_cache
-    from fedul_flwr.results.printed_summary import format_bytes
+    from fedul_flwr.results.facts import format_bytes
 
     use = clear_cache() if clear else measure_cache()
     amount = f"{use.entries} data sets and splits, {format_bytes(use.num_bytes)}"

@@ -1,9 +1,10 @@
-"""The files of a comparison: the table as Markdown, CSV and LaTeX, the trials as CSV, the plot."""
+"""The files of a comparison: the table as page, Markdown, CSV and LaTeX, the trials, the plot."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from fedul_flwr.data.safe_files import make_folder, write_atomically
 from fedul_flwr.experiments.compare_table import (
@@ -26,7 +27,10 @@ from fedul_flwr.experiments.trial import (
 )
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.experiments.trial_plots import compare_figure
+from fedul_flwr.results.facts import NONE, percent
 from fedul_flwr.results.figure_style import draw_formats
+from fedul_flwr.results.pages import render
+from fedul_flwr.results.report import PAGE, pictures
 from fedul_flwr.run.server_data import open_server_data
 from fedul_flwr.run.summary import SHARES
 
@@ -47,13 +51,14 @@ def compare(plan: Plan, simulate: Simulate, log: Log) -> list[Row]:
 def _save(plan: Plan, results: Sequence[TrialResult]) -> None:
     rows = make_rows(plan, results)
     make_folder(plan.output)
-    pictures = draw_formats(compare_figure(rows))
+    figure = compare_figure(rows)
     files: dict[str, str | bytes] = {
         "comparison.md": markdown(plan, rows),
         "comparison.csv": _runs_csv(rows),
         "trials.csv": _trials_csv(plan, results),
         "comparison.tex": latex(plan, rows),
-        **{f"comparison.{form}": drawn for form, drawn in pictures.items()},
+        PAGE: page(plan, rows, results, pictures({"comparison": figure})),
+        **{f"comparison.{form}": drawn for form, drawn in draw_formats(figure).items()},
     }
     for name, content in files.items():
         write_atomically(plan.output / name, content)
@@ -73,16 +78,47 @@ def markdown(plan: Plan, rows: Sequence[Row]) -> str:
             "",
             *(f"- {markdown_text(note)}" for note in notes(plan, rows, "Bold")),
             *("", "## Conditions", ""),
-            f"- Clients: {plan.num_clients}",
-            f"- Seeds: {', '.join(map(str, plan.seeds))}",
-            f"- Settings of all runs: {_settings(plan.shared)}",
-            *(
-                f"- {markdown_text(row.name)}: {_settings(plan.rows[row.name])}{_automatic(row)}"
-                for row in rows
-            ),
-            "- All other settings have their defaults. Time and traffic are means over trials.",
+            *(f"- {line}" for line in _conditions(plan, rows, markdown_text)),
             "",
         ]
+    )
+
+
+def _conditions(plan: Plan, rows: Sequence[Row], escaped: Callable[[str], str]) -> Iterator[str]:
+    """Sentences on what the runs have in common and apart; settings are code of Markdown."""
+    yield f"Clients: {plan.num_clients}"
+    yield f"Seeds: {', '.join(map(str, plan.seeds))}"
+    yield f"Settings of all runs: {_settings(plan.shared)}"
+    for row in rows:
+        yield f"{escaped(row.name)}: {_settings(plan.rows[row.name])}{_automatic(row)}"
+    yield "All other settings have their defaults. Time and traffic are means over trials."
+
+
+def page(
+    plan: Plan, rows: Sequence[Row], results: Sequence[TrialResult], figures: Sequence[Any]
+) -> str:
+    """The table with its notes, figures, and all trials as one HTML page."""
+    head = headings(rows, plan.measures)
+    return render(
+        "report_comparison.html.template.md",
+        name=plan.output.resolve().name,
+        rows=[dict(zip(head, texts(row, plan.measures), strict=True)) for row in rows],
+        best=[at for at, row in enumerate(rows) if row.ranking.marked],
+        notes=notes(plan, rows, "Bold"),
+        conditions=[line.replace("`", "") for line in _conditions(plan, rows, str)],
+        figures=figures,
+        trials=[
+            {
+                "run": result.trial.row,
+                "seed": str(result.trial.seed),
+                "status": result.status,
+                "error": percent(result.metric("test_error")),
+                "best round": NONE if best is None else f"{best:.0f}",
+                "directory": _directory(plan, result),
+            }
+            for result in results
+            for best in [result.metric("best_round")]
+        ],
     )
 
 
@@ -148,10 +184,14 @@ def _trials_csv(plan: Plan, results: Sequence[TrialResult]) -> str:
             "seed": result.trial.seed,
             "status": result.status,
             **{key: ((result.run and result.run.summary) or {}).get(key) for key in keys},
-            "directory": result.trial.directory.relative_to(plan.output).as_posix(),
+            "directory": _directory(plan, result),
         }
         for result in results
     )
+
+
+def _directory(plan: Plan, result: TrialResult) -> str:
+    return result.trial.directory.relative_to(plan.output).as_posix()
 
 
 def _automatic(row: Row) -> str:

@@ -13,7 +13,7 @@ from fedul_flwr.experiments.estimates import FEWEST_SEEDS, LEVEL, Estimate, Rank
 from fedul_flwr.experiments.text_tables import print_table
 from fedul_flwr.experiments.trial import TrialResult
 from fedul_flwr.experiments.trial_plan import Plan
-from fedul_flwr.results.printed_summary import duration, format_bytes
+from fedul_flwr.results.facts import duration, format_bytes
 
 MEASURES = {
     "balanced-accuracy": ("balanced (%)", "balanced_accuracy", 2),

@@ -21,7 +21,7 @@ from fedul_flwr.data.run_files.store import CONFIG, ERROR, SUMMARY, RunDirectory
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.engine.simulate import plan_rounds
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.printed_summary import duration, percent
+from fedul_flwr.results.facts import duration, percent
 from fedul_flwr.run.user_content import changed_content
 
 DEFINITION = "definition.json"

@@ -24,8 +24,9 @@ from fedul_flwr.data.table_files import open_parquet
 from fedul_flwr.data.types import Bools, Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.figure_style import COLORS, GRAY, new_figure, set_title, style
+from fedul_flwr.results.pages import render
 from fedul_flwr.results.predict import NAME, class_named, load_model, predict_file
-from fedul_flwr.results.report import pictures, render
+from fedul_flwr.results.report import pictures
 
 THRESHOLDS = np.round(np.arange(0.05, 1, 0.05), 2)
 MOST_VALUES, MOST_GROUPS = 8, 40

@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedul_flwr.data.run_files.records import CRITERION, Run, distinct_labels
 from fedul_flwr.errors import UserError
+from fedul_flwr.results.facts import byte_unit, format_bytes
 from fedul_flwr.results.figure_style import (
     COLORS,
     DASHES,
@@ -39,7 +40,6 @@ from fedul_flwr.results.measure_plots import (
     label_figures,
     measure_figures,
 )
-from fedul_flwr.results.printed_summary import byte_unit, format_bytes
 from fedul_flwr.results.priors_figure import has_priors, priors_figure
 
 OTHER = "other"

@@ -11,7 +11,6 @@ from fedul_flwr.data.run_files.records import (
     improves,
     incident_rows,
     incidents,
-    incidents_in_words,
     read_run,
 )
 from fedul_flwr.data.safe_files import write_atomically
@@ -103,16 +102,12 @@ LINES: list[dict[str, Any]] = [
 ]
 
 
-def test_given_incidents_then_rows_and_a_sentence() -> None:
+def test_given_incidents_then_rows_of_them() -> None:
     failed = "Client 3 (st-mary) (rounds 2-3, 6), Client 0 (round 2)"
     away = "Client 1 (rounds 3-4)"
     assert incident_rows(incidents(LINES)) == {"failed": failed, "away": away}
-    said = f"clients that failed: {failed}; clients that were away: {away}"
-    assert incidents_in_words(incidents(LINES)) == said
     # Nothing is said of a run without incidents.
     assert incident_rows(incidents(LINES[:1])) == {}
-    assert incidents_in_words(incidents(LINES[:1])) == ""
-    assert incidents_in_words({}) == ""  # a summary of an earlier version
 
 
 def line(number: int, **losses: float) -> dict[str, Any]:

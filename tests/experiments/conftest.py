@@ -21,6 +21,7 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
 def no_comparison_plot(monkeypatch: pytest.MonkeyPatch) -> None:
     """The figure is made after every trial, but its file is empty."""
     monkeypatch.setattr(compare_files, "draw_formats", lambda figure: {"png": b""})
+    monkeypatch.setattr(compare_files, "pictures", lambda figures: [])
 
 
 @pytest.fixture

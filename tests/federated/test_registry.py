@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.baselines.labels_only import LabelsOnly
 from fedul_flwr.config.methods import METHODS, Method
-from fedul_flwr.data.run_files.records import incidents_in_words, owner_rows, rounds_of_owners
+from fedul_flwr.data.run_files.records import incident_rows, owner_rows, rounds_of_owners
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.simulate import _who
 from fedul_flwr.errors import UserError
@@ -107,9 +107,7 @@ def test_who_was_restarted_is_prepared_again(run: Run) -> None:
     found = summary(directory)
     # It was away in round 2, where everybody is drawn: so it also failed.
     assert (found["failed"], found["away"]) == ({"Client 1": [2]}, {"Client 1": [2]})
-    assert incidents_in_words(found) == (
-        "clients that failed: Client 1 (round 2); clients that were away: Client 1 (round 2)"
-    )
+    assert incident_rows(found) == dict.fromkeys(("failed", "away"), "Client 1 (round 2)")
     assert flock.heard[3][0] == ("setup", 1)
     assert flock.asked(3, "setup") == [1]
     assert flock.asked(3, "train") == [0, 1, 2, 3]

@@ -12,7 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.records import Run, read_run
+from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.compare_files import compare
+from fedul_flwr.experiments.trial_plan import make_plan
 from fedul_flwr.results import printed_summary
 from fedul_flwr.results.printed_summary import _in_lines
 from fedul_flwr.results.report import report, summaries
@@ -33,11 +37,10 @@ class _Page(HTMLParser):
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.rows: list[list[str]] = []
         self.words: list[str] = []
-        self.tiles: dict[str, str] = {}
         self._cell = False
-        self._term = self._tag = ""
         self.feed(path.read_text(encoding="utf-8"))
         self.text = " ".join(" ".join(self.words).split())
+        self.facts = {row[0]: row[1] for row in reversed(self.rows)}  # the first table's win
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
@@ -45,7 +48,6 @@ class _Page(HTMLParser):
             return
         if tag == "tr":
             self.rows.append([])
-        self._tag = tag
         self._cell = tag in ("td", "th")
         if self._cell:
             self.rows[-1].append("")
@@ -57,10 +59,6 @@ class _Page(HTMLParser):
         self.words.append(data)
         if self._cell:
             self.rows[-1][-1] += data
-        if self._tag == "dt" and data.strip():
-            self._term = data
-        if self._tag == "dd" and data.strip():
-            self.tiles[self._term] = data
 
     def images(self) -> list[str]:
         return [attrs["src"] or "" for tag, attrs in self.tags if tag == "img"]
@@ -83,13 +81,14 @@ def test_one_run(tmp_path: Path) -> None:
     page = _Page(path)
     assert len(page.images()) == 4
     assert "fedul · digits · seed 0" in page.text
-    error = json.loads((directory / "summary.json").read_text())["test_error"]
+    found = json.loads((directory / "summary.json").read_text())
     # What matters comes first.
-    assert next(iter(page.tiles.items())) == ("error, best round (%)", f"{error:.2f}")
-    assert page.tiles["status"] == "completed"
-    assert page.tiles["clients"] == "5"
-    assert page.tiles["time"] == "4.1 min"
-    assert page.tiles["traffic up"] == "427 MB"
+    best = f"{found['test_error']:.2f} % (round {found['best_round']} of 20)"
+    assert page.rows[1] == ["test error", best]
+    assert page.facts["status"] == "completed"
+    assert page.facts["method"] == "fedul, 5 clients"
+    assert page.facts["time"] == "4.1 min (12.3 s a round)"
+    assert page.facts["traffic"] == "427 MB up, 433 MB down"
     assert ["fedul.num-sets", "10"] in page.rows
     assert ["packages.torch", "2.15.0"] in page.rows
     assert "What differs" not in page.text
@@ -143,8 +142,8 @@ def test_several_runs_and_what_differs(tmp_path: Path, monkeypatch: pytest.Monke
     page = _Page(path)
     # Error and loss once for all, priors and time for each.
     assert len(page.images()) == 2 + 3 * 2
-    assert page.rows[0][0] == "run"
-    assert [row[0] for row in page.rows[1:4]] == [
+    assert page.rows[0] == [
+        "fact",
         "fedul · digits · seed 0 · a",
         "supervised · digits · seed 1",
         "fedul · digits · seed 0 · c",
@@ -153,6 +152,10 @@ def test_several_runs_and_what_differs(tmp_path: Path, monkeypatch: pytest.Monke
     # Marked in the table of all settings; the dropped client of each run is marked as well.
     assert page.marked() == ["method", "momentum", "seed", "3", "3", "3"]
     assert page.rows.count(["method", "fedul", "supervised", "fedul"]) == 2
+    assert [
+        "method",
+        *(f"{name}, 5 clients" for name in ("fedul", "supervised", "fedul")),
+    ] in page.rows
     assert page.rows.count(["model", "mlp", "mlp", "mlp"]) == 1
 
 
@@ -161,9 +164,12 @@ def test_unfinished_run_says_so(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", rounds=4, finished=False, planned=30)
     (directory / "error.txt").write_text("Client <2> failed.")
     page = _Page(report([directory]))
-    assert page.tiles["status"] == "failed, 4 of 30 rounds"
-    assert page.tiles["rounds"] == "4"
-    assert "error, last round (%)" in page.tiles
+    assert page.facts["status"] == "failed, 4 of 30 rounds"
+    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    best = min(lines, key=lambda line: float(line["validation_error"]))
+    assert page.facts["test error"] == f"{best['test_error']:.2f} % (round {best['round']} of 4)"
+    assert page.facts["last round"] == f"{lines[-1]['test_error']:.2f} %"
+    assert page.facts["traffic"] == "85.4 MB up, 86.6 MB down"  # four times one round's
     assert "Client <2> failed." in page.text
 
 
@@ -172,14 +178,16 @@ def test_a_run_that_labels(tmp_path: Path) -> None:
     page = _Page(report([write_label_run(tmp_path / "run")]))
     assert len(page.images()) == 4  # three of labels, and the clients' points
     assert "over rounds" not in page.text
-    assert "the error is that of the labels" in page.text
-    assert page.tiles["status"] == "completed"
-    assert not {"rounds", "best round", "a round"} & set(page.tiles)
+    assert page.facts["status"] == "completed"
+    assert not {"test error", "last round"} & set(page.facts)
     scores = label_scores()["sources"]["xclp"]
-    assert page.tiles["error of labels (%)"] == f"{scores['error']:.2f}"
     right, balanced = 100 - scores["error"], scores["balanced_accuracy"]
-    assert ["across clients", "600", f"{right:.2f}", f"{balanced:.2f}", "0.00"] in page.rows
-    assert "from others' labels (all points)" in [row[0] for row in page.rows]
+    said = f"{right:.2f} % of 600 unlabeled points right, balanced {balanced:.2f} %"
+    assert page.facts["across clients"] == said
+    assert " of all 600 points right" in page.facts["from others' labels"]
+    assert page.facts["from others' labels"].endswith(", 1.00 % without a label")
+    none = _Page(report([write_label_run(tmp_path / "none", scored=False)]))
+    assert "Nobody could score the labels" in none.text
 
 
 @TEXT
@@ -216,8 +224,8 @@ def test_the_distance_to_the_ceiling(tmp_path: Path) -> None:
         run("d", 2.0, seed=1, method="supervised", **{"supervised.label-fraction": 0.5}),
     ]
     # 3.5 - 1.25; nothing to compare with for seed 1, whose supervised run saw half of the labels.
-    above = [row["above ceiling"] for row in summaries(runs)]
-    assert above == ["+2.25", "ceiling", "–", "–"]
+    above = [row.get("above ceiling") for row in summaries(runs)]
+    assert above == ["+2.25", "ceiling", None, None]
     assert "above ceiling" not in summaries(runs[1:2])[0]
 
 
@@ -228,9 +236,10 @@ def test_a_page_has_date_and_run_and_speaks_of_test_errors_only_if_there_are_som
     environment = directory / "environment.json"
     about = {"started": "2026-11-28 08:00 UTC", "flower_run": "123"}
     environment.write_text(json.dumps(json.loads(environment.read_text()) | about))
-    text = _Page(report([directory])).text
-    assert "Started 2026-11-28 08:00 UTC, Flower's run 123." in text
-    assert "Errors are test errors" in text
+    page = _Page(report([directory]))
+    assert page.facts["started"] == "2026-11-28 08:00 UTC"
+    assert page.facts["Flower's run"] == "123"
+    assert "Errors are test errors" in page.text
     lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     none = "".join(json.dumps(line | {"test_error": None}) + "\n" for line in lines)
     (directory / "metrics.jsonl").write_text(none)
@@ -238,46 +247,47 @@ def test_a_page_has_date_and_run_and_speaks_of_test_errors_only_if_there_are_som
 
 
 def write_comparison(directory: Path, name: str) -> Path:
-    directory.mkdir()
-    table = (
-        f"# Comparison\n\n| run | test error (%) | p |\n| --- | ---: | ---: |\n"
-        f"| {name} | **1.50 (0.50)** | best |\n| other | 4.00 | 0.010 |\n\n"
-        "- Bold: the best.\n\n## Conditions\n\n- Settings of all runs: `num-rounds = 3`\n"
-    )
-    (directory / "comparison.md").write_text(table)
-    (directory / "trials.csv").write_text(
-        "run,seed,status,test_error,best_round,directory\n"
-        '"a | b",0,finished,1.23456,3,a-b/seed-0\nother,0,failed,,,other/seed-0\n'
-    )
+    """Compare two runs of three rounds, of which one fails with the second seed."""
+
+    def simulate(config: RunConfig, title: str) -> None:
+        if (config.method, config.seed) == ("supervised", 1):
+            raise UserError("It <b>failed</b>.")
+        error = 1.23456 + config.seed + 4 * (config.method == "supervised")
+        more = {"seed": config.seed, "rounds": 3, "outcome": {"test_error": error}}
+        write_run(Path(config.output), method=config.method, **more)
+
+    rows = {name: {"method": "fedul"}, "other": {"method": "supervised"}}
+    plan = make_plan(rows, {"num-rounds": 3, "dataset": "digits"}, (0, 1), 3, directory)
+    compare(plan, simulate, lambda line: None)
     return directory
 
 
 @TEXT
 def test_a_comparison_has_its_table_first(tmp_path: Path) -> None:
-    directory = write_comparison(tmp_path / "table", r"a \| b \<i>")
+    directory = write_comparison(tmp_path / "table", "a | b <i>")
     path = report([directory])
     assert path == directory / "report.html"
     page = _Page(path)
-    assert page.rows == [
-        ["run", "test error (%)", "p"],
-        ["a | b <i>", "1.50 (0.50)", "best"],
-        ["other", "4.00", "0.010"],
-        ["run", "seed", "status", "error (%)", "best round", "directory"],
-        ["a | b", "0", "finished", "1.23", "3", "a-b/seed-0"],
-        ["other", "0", "failed", "–", "–", "other/seed-0"],
+    head, first, other = page.rows[:3]
+    assert head[:4] == ["run", "test error (%)", "95 %", "p"]
+    assert first[:2] == ["a | b <i>", "1.73 (0.71)"]  # 1.23 and 2.23
+    assert (other[0], other[1], other[-1]) == ("other", "5.23", "1 of 2")
+    assert page.rows[3:] == [
+        ["run", "seed", "status", "error", "best round", "directory"],
+        ["a | b <i>", "0", "finished", "1.23 %", "3", "a-b-i/seed-0"],
+        ["other", "0", "finished", "5.23 %", "3", "other/seed-0"],
+        ["a | b <i>", "1", "finished", "2.23 %", "3", "a-b-i/seed-1"],
+        ["other", "1", "failed", "–", "–", "other/seed-1"],
     ]
-    best = [attrs.get("class") for tag, attrs in page.tags if tag == "td"]
-    assert best[:4] == ["number best", "number", "number", "number"]
     assert "num-rounds = 3" in page.text
-    assert "Runs have different seeds. a | b: 0; other: none." in page.text
-    trials = directory / "trials.csv"
-    trials.write_text(trials.read_text().replace("failed,,", "finished,4.0,2"))
-    assert "Every run had the same seeds." in _Page(report([directory])).text
-    assert page.images() == []
+    assert "Failed: other, seed 1: It <b>failed</b>." in page.text
+    assert len(page.images()) == 1
+    copy = report([directory], tmp_path / "copy.html")
+    assert copy.read_text() == path.read_text()
     with refuses("argument-not-allowed"):
         report([directory, directory])
-    (directory / "comparison.md").write_text("nothing")
-    with refuses("file-damaged"):
+    path.unlink()
+    with refuses("file-missing"):
         report([directory])
 
 
@@ -329,8 +339,7 @@ def test_given_measures_then_the_page_has_them_for_all_and_by_class(tmp_path: Pa
     found = write_measures(directory, 10)
     page = _Page(report([directory]))
     assert f"Warning: {said}" in page.text
-    assert (page.tiles["balanced accuracy (%)"], page.tiles["AUC"]) == ("97.50", "0.900")
-    assert page.tiles["ECE (%)"] == "1.25"
+    assert page.facts["measures"] == "balanced accuracy 97.50 %, AUC 0.900, ECE 1.25 %"
     rows = {row[0]: row[1:] for row in page.rows}
     best = found["best"]
     assert rows["best round"][:3] == ["7", "2.50", "97.50"]  # one of 40; (75 + 9 * 100) / 10
@@ -355,7 +364,8 @@ def test_given_owners_then_the_report_says_what_left_each(tmp_path: Path) -> Non
     write_json(run / "disclosures.json", disclosed)
     page = _Page(report([run]))
     assert ["the model", "the server; all clients", "every round"] in page.rows
-    assert [row[0] for row in page.rows if row[1:2] in (["0"], ["1"])][:2] == ["north", HOSTILE[0]]
+    names = ["0 (north)", f"1 ({HOSTILE[0]})"]
+    assert [row[0] for row in page.rows if row[0] in names] == names
     for text in ("What is not protected", "It sees a <model>.", "ab" * 32):
         assert text in page.text
     assert "FedUL: " in page.text

@@ -81,12 +81,6 @@ def incident_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     return {kind: _enumerated(summary[kind]) for kind in (FAILED, AWAY) if summary.get(kind)}
 
 
-def incidents_in_words(summary: Mapping[str, Any]) -> str:
-    """A sentence with a summary's incidents, such as ``Client 3 failed (rounds 2, 5-7).``"""
-    words = {FAILED: "clients that failed", AWAY: "clients that were away"}
-    return "; ".join(f"{words[kind]}: {text}" for kind, text in incident_rows(summary).items())
-
-
 def _enumerated(rounds_of: Rounds) -> str:
     shown = [f"{client}{_rounds(rounds)}" for client, rounds in rounds_of.items()]
     more = len(shown) - _MOST_CLIENTS
