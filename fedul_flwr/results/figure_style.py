@@ -8,10 +8,12 @@ distinguish.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -103,17 +105,58 @@ def scale_errors(axes: Axes, direction: Literal["x", "y"], errors: Sequence[floa
         axes.set(**{f"{direction}lim": (0, None)})
 
 
-def legend_below(figure: Figure, entries: Sequence[Line2D | Patch], width: int = 105) -> None:
-    """Put a legend below the axes; ``width`` is the number of characters that fit in a row."""
-    longest = max(len(str(entry.get_label())) for entry in entries)
-    columns = min(3, max(1, width // (longest + 8)), len(entries))
+def legend_below(
+    figure: Figure, entries: Sequence[Line2D | Patch] | None = None, width: int = 105
+) -> None:
+    """Put a legend below the axes, by default of all their labels, each once.
+
+    ``width`` is the number of characters that fit in a row.
+    """
+    labeled = {
+        label: handle
+        for axes in figure.axes
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    labels = [*labeled] if entries is None else [str(entry.get_label()) for entry in entries]
+    columns = min(3, max(1, width // (max(map(len, labels)) + 8)), len(labels))
     # Below the axes in additional height, so that it does not cover or shrink them.
-    figure.set_figheight(figure.get_figheight() + 0.19 * -(-len(entries) // columns))
+    figure.set_figheight(figure.get_figheight() + 0.19 * -(-len(labels) // columns))
     legend = figure.legend(
-        handles=entries, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+        [*labeled.values()] if entries is None else [*entries],
+        labels,
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=9,
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
+
+
+def line_look(position: int) -> dict[str, Any]:
+    """How the line at a position among several looks: its color, dashes and markers."""
+    return {
+        "color": COLORS[position % len(COLORS)],
+        "linestyle": DASHES[position % len(DASHES)],
+        "marker": MARKERS[position % len(MARKERS)],
+        "markersize": 5,
+        "linewidth": 1.6,
+        "clip_on": False,
+        "zorder": 3,
+    }
+
+
+def write_numbers(
+    axes: Axes, x: Iterable[float], y: Iterable[float], percent: Any, dark: float, size: float = 7
+) -> None:
+    """Write percentages ``(rows, columns)`` into cells but NaN, light ones above ``dark``."""
+    for row, at in zip(percent, y, strict=True):
+        for value, column in zip(row, x, strict=True):
+            if not np.isnan(value):
+                # Halves are rounded up, as readers do: Python would write 0 for 0.5, 2 for 2.5.
+                text = "<1" if 0 < value < 0.5 else f"{math.floor(value + 0.5)}"
+                color = "white" if value > dark else INK
+                axes.text(column, at, text, ha="center", va="center", fontsize=size, color=color)
 
 
 def set_title(figure: Figure, what: str, label: str = "") -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from fedul_flwr.data.run_files.label_files import (
@@ -25,15 +23,16 @@ from fedul_flwr.data.run_files.label_files import (
 from fedul_flwr.data.run_files.records import Run
 from fedul_flwr.results.figure_style import (
     COLORS,
-    DASHES,
     GRAY,
     INK,
     MARKERS,
     legend_below,
+    line_look,
     new_figure,
     one_line,
     set_title,
     style,
+    write_numbers,
 )
 
 _SHADES = LinearSegmentedColormap.from_list("shares", ["#FFFFFF", "#9CC8E5", COLORS[0], "#002B4A"])
@@ -95,25 +94,16 @@ def confusion_figure(
     norm = PowerNorm(1.0 if numbers else 0.5, vmin=0, vmax=100)
     image = axes.imshow(shares, cmap=_SHADES, norm=norm)
     if numbers:
+        shown = np.where(shares > 0, shares, np.nan)
         fontsize = float(np.clip(140 / rows, 7, 10))
-        for (row, column), share in np.ndenumerate(shares):
-            if np.isnan(share) or share == 0:
-                continue
-            # Halves are rounded up, as readers do: Python would write 0 for 0.5 and 2 for 2.5.
-            text = f"{math.floor(share + 0.5)}" if share >= 0.5 else "<1"
-            color = "white" if share > 45 else INK
-            axes.text(column, row, text, ha="center", va="center", fontsize=fontsize, color=color)
+        write_numbers(axes, range(columns), range(rows), shown, 45, fontsize)
     else:
-        bar = figure.colorbar(
-            image, ax=axes, shrink=0.8, pad=0.02, ticks=[0, 1, 5, 10, 25, 50, 100], format="%d"
-        )
+        bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[0, 1, 5, 10, 25, 50, 100])
         bar.set_label("percent of a class's points", fontsize=9)
         bar.outline.set_visible(False)
     _name_classes(axes, names, missing=columns > rows)
-    axes.set_xlabel(
-        "predicted class" + ("" if totals.all() else " (a gray row: no points of that class)")
-    )
-    axes.set_ylabel("true class")
+    gray = "" if totals.all() else " (a gray row: no points of that class)"
+    axes.set(xlabel=f"predicted class{gray}", ylabel="true class")
     set_title(figure, "Confusion matrix (%)", label)
     return figure
 
@@ -126,10 +116,9 @@ def _name_classes(axes: Axes, names: list[str], *, missing: bool) -> None:
         return
     size = 9 if len(names) <= _MOST_NUMBERS else 7
     upright = max(map(len, across)) > 2 and len(names) > 2
-    axes.set_xticks(range(len(across)), across, rotation=90 if upright else 0, fontsize=size)
-    axes.set_yticks(range(len(names)), names, fontsize=size)
-    for tick in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-        tick.set_parse_math(False)
+    rotation = 90 if upright else 0
+    axes.set_xticks(range(len(across)), across, rotation=rotation, fontsize=size, parse_math=False)
+    axes.set_yticks(range(len(names)), names, fontsize=size, parse_math=False)
 
 
 def reliability_figure(measures: Mapping[str, Any]) -> Figure:
@@ -142,46 +131,27 @@ def reliability_figure(measures: Mapping[str, Any]) -> Figure:
     measures : measures by the name of their predictions.
     """
     figure = new_figure(5.6, 5.2)
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    entries: list[Line2D | Patch] = [
-        Line2D([], [], color=GRAY, linewidth=1.2, linestyle="--", label="accuracy = confidence")
-    ]
-    style(above).plot([0, 100], [0, 100], color=GRAY, linewidth=1.2, linestyle="--")
-    style(below)
+    above, below = map(style, figure.subplots(2, 1, sharex=True, height_ratios=[3, 1]))
+    above.plot([0, 100], [0, 100], "--", color=GRAY, linewidth=1.2, label="accuracy = confidence")
     shown = {key: measures[key] for key in _WORDS if measures.get(key, {}).get("reliability")}
     for index, (key, measured) in enumerate(shown.items()):
-        bins = measured["reliability"]
-        many = [i for i, points in enumerate(bins["points"]) if points >= _FEW_POINTS]
-        few = [i for i, points in enumerate(bins["points"]) if 0 < points < _FEW_POINTS]
-        look: dict[str, Any] = {
-            "color": COLORS[index],
-            "linestyle": DASHES[index],
-            "marker": MARKERS[index],
-            "markersize": 5,
-            "linewidth": 1.6,
-        }
-        x, y = ([bins[name][i] for i in many] for name in ("confidence", "accuracy"))
-        above.plot(x, y, clip_on=False, zorder=3, **look)
-        hollow = look | {"linestyle": "none", "markerfacecolor": "white", "alpha": 0.6}
-        x, y = ([bins[name][i] for i in few] for name in ("confidence", "accuracy"))
-        above.plot(x, y, clip_on=False, zorder=3, **hollow)
+        bins = {name: np.array(values, float) for name, values in measured["reliability"].items()}
+        points, look = bins["points"], line_look(index)
         label = f"{_WORDS[key]}: ECE {measured['ece']:.2f} %"
-        entries.append(Line2D([], [], label=label, **look))
-        points = 100 * np.asarray(bins["points"]) / sum(bins["points"])
+        many, few = points >= _FEW_POINTS, (points > 0) & (points < _FEW_POINTS)
+        above.plot(bins["confidence"][many], bins["accuracy"][many], label=label, **look)
+        if few.any():
+            label = f"bin of fewer than {_FEW_POINTS} points"
+            hollow = look | {"linestyle": "none", "markerfacecolor": "white", "alpha": 0.6}
+            above.plot(bins["confidence"][few], bins["accuracy"][few], label=label, **hollow)
         edges = np.linspace(0, 100, len(points) + 1)
-        below.stairs(points, edges, color=COLORS[index], linestyle=DASHES[index], linewidth=1.4)
-    counts = {n for measured in shown.values() for n in measured["reliability"]["points"] if n}
-    if min(counts, default=_FEW_POINTS) < _FEW_POINTS:
-        hollow = {"marker": "o", "markerfacecolor": "white", "color": GRAY, "linestyle": "none"}
-        entries.append(Line2D([], [], label=f"bin of fewer than {_FEW_POINTS} points", **hollow))
-    above.set_xlim(0, 100)
-    above.set_ylim(0, 100)
-    above.set_ylabel("points that are right (%)")
+        look = {"color": look["color"], "linestyle": look["linestyle"], "linewidth": 1.4}
+        below.stairs(100 * points / points.sum(), edges, **look)
+    above.set(xlim=(0, 100), ylim=(0, 100), ylabel="points that are right (%)")
+    below.set(xlabel="confidence: probability of the predicted class (%)", ylabel="points (%)")
     below.set_ylim(0, None)
-    below.set_ylabel("points (%)")
-    below.set_xlabel("confidence: probability of the predicted class (%)")
     set_title(figure, "Reliability", f"test points, round {next(iter(shown.values()))['round']}")
-    legend_below(figure, entries, width=80)
+    legend_below(figure, width=80)
     return figure
 
 
@@ -230,13 +200,14 @@ def _label_clients(axes: Axes, clients: list[int], names: Mapping[int, str] | No
     # Numbers of many clients would overlap.
     shown = len(clients) <= _ALL_CLIENTS
     labels = [one_line((names or {}).get(client) or str(client), _SHORT) for client in clients]
-    long = max(map(len, labels)) > 3 and len(labels) > 6
-    axes.set_xticks(range(len(clients)) if shown else [], labels if shown else [])
-    axes.tick_params(axis="x", rotation=90 if shown and long else 0)
-    for tick in axes.get_xticklabels():
-        tick.set_parse_math(False)
-    if len(clients) > 20:
-        axes.tick_params(axis="x", labelsize=7)
+    upright = max(map(len, labels)) > 3 and len(labels) > 6
+    if shown:
+        size = 7 if len(clients) > 20 else 9
+        rotation = 90 if upright else 0
+        at = range(len(clients))
+        axes.set_xticks(at, labels, rotation=rotation, fontsize=size, parse_math=False)
+    else:
+        axes.set_xticks([])
     axes.grid(visible=False, axis="x")
     axes.set_xlabel("client" if shown else f"{len(clients)} clients, by accuracy")
     axes.margins(x=0.03)
@@ -280,10 +251,9 @@ def accuracy_figure(scores: Mapping[str, Any]) -> Figure:
         "over all points": [100 - score["error"] for score in scored.values()],
         "mean over classes (balanced)": [score["balanced_accuracy"] for score in scored.values()],
     }
-    height = 0.36
-    for index, (values, color) in enumerate(zip(kinds.values(), COLORS, strict=False)):
-        positions = np.arange(len(scored)) + (index - 0.5) * height
-        bars = axes.barh(positions, values, height, color=color)
+    for index, (label, values) in enumerate(kinds.items()):
+        positions = np.arange(len(scored)) + (index - 0.5) * 0.36
+        bars = axes.barh(positions, values, 0.36, color=COLORS[index], label=label)
         axes.bar_label(bars, fmt="%.1f", padding=3, fontsize=9, color=INK)
     names = [source_in_words(name, scores["points"]) for name in scored]
     axes.set_yticks(range(len(scored)), names)
@@ -293,7 +263,7 @@ def accuracy_figure(scores: Mapping[str, Any]) -> Figure:
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("points labeled rightly (%)")
     set_title(figure, "Accuracy of labels", f"{scores['points']} points")
-    legend_below(figure, [Patch(color=c, label=n) for n, c in zip(kinds, COLORS, strict=False)])
+    legend_below(figure)
     return figure
 
 
@@ -304,28 +274,28 @@ def clients_figure(scores: Mapping[str, Any]) -> Figure:
     """
     scored = scored_sources(scores)
     first = XCLP if XCLP in scored else next(iter(scored))
-    of_first, of_second = (
-        {client["id"]: 100 - client["error"] for client in scored.get(name, {}).get("clients", ())}
-        for name in (first, LOCAL_LP)
+    right = pd.DataFrame(
+        {
+            source: {one["id"]: 100 - one["error"] for one in scored[source].get("clients", ())}
+            for source in dict.fromkeys([first, LOCAL_LP])
+            if source in scored
+        }
     )
-    clients = sorted(of_first, key=lambda client: (of_first[client], client))
+    right = right.rename_axis("id").reset_index().dropna(subset=first).sort_values([first, "id"])
     figure = new_figure(7.2, 4.0)
     axes = style(figure.add_subplot())
-    entries: list[Line2D | Patch] = []
-    size = 6.5 if len(clients) <= _ALL_CLIENTS else 4.0
-    if first != LOCAL_LP and of_second:
-        pairs = [index for index, client in enumerate(clients) if client in of_second]
-        below = [of_second[clients[index]] for index in pairs]
-        above = [of_first[clients[index]] for index in pairs]
-        axes.vlines(pairs, below, above, color=GRAY, linewidth=1.2, alpha=0.6, zorder=2)
-        entries.append(_dots(axes, pairs, below, LOCAL_LP, 1, size))
-    values = [of_first[client] for client in clients]
-    entries.insert(0, _dots(axes, range(len(clients)), values, first, 0, size))
-    _label_clients(axes, clients)
-    axes.set_ylim(-3, 103)
-    axes.set_ylabel("points labeled rightly (%)")
+    at = np.arange(len(right))
+    if LOCAL_LP in right and first != LOCAL_LP:
+        axes.vlines(at, right[LOCAL_LP], right[first], color=GRAY, linewidth=1.2, alpha=0.6)
+    size = 6.5 if len(right) <= _ALL_CLIENTS else 4.0
+    for index, source in enumerate(name for name in SOURCES if name in right):
+        look = line_look(SOURCES.index(source)) | {"linestyle": "none", "markersize": size}
+        look |= {"marker": MARKERS[index], "label": SOURCE_WORDS[source]}
+        axes.plot(at, right[source], **look)
+    _label_clients(axes, right["id"].tolist())
+    axes.set(ylim=(-3, 103), ylabel="points labeled rightly (%)")
     set_title(figure, "Accuracy at each client", f"{scores['points']} points")
-    legend_below(figure, entries)
+    legend_below(figure)
     return figure
 
 
@@ -333,36 +303,15 @@ def coverage_figure(scores: Mapping[str, Any]) -> Figure:
     """Percent of wrong labels among the most confident points, over the fraction of points."""
     figure = new_figure(7.2, 4.0)
     axes = style(figure.add_subplot())
-    entries: list[Line2D | Patch] = []
     highest = 1.0
     for name, source in scored_sources(scores).items():
-        index = SOURCES.index(name)
-        look: dict[str, Any] = {
-            "color": COLORS[index],
-            "linestyle": DASHES[index],
-            "linewidth": 1.8,
-        }
-        errors = source["coverage"]["error"]
-        axes.plot(100 * np.asarray(source["coverage"]["share"]), errors, **look)
-        entries.append(Line2D([], [], label=source_in_words(name, scores["points"]), **look))
+        look = line_look(SOURCES.index(name)) | {"marker": "", "linewidth": 1.8}
+        shares, errors = 100 * np.asarray(source["coverage"]["share"]), source["coverage"]["error"]
+        axes.plot(shares, errors, label=source_in_words(name, scores["points"]), **look)
         highest = max(highest, *errors)
-    axes.set_xlim(0, 100)
-    axes.set_ylim(0, 1.05 * highest)
+    axes.set(xlim=(0, 100), ylim=(0, 1.05 * highest))
     axes.set_xlabel("share of points, the most confident first (%)")
     axes.set_ylabel("labels that are wrong or missing (%)")
     set_title(figure, "Error among the most confident", f"{scores['points']} points")
-    legend_below(figure, entries)
+    legend_below(figure)
     return figure
-
-
-def _dots(axes: Axes, positions: Any, values: Any, source: str, index: int, size: float) -> Line2D:
-    look: dict[str, Any] = {
-        "color": COLORS[SOURCES.index(source)],
-        "marker": MARKERS[index],
-        "markersize": size,
-        "linestyle": "none",
-        "markeredgecolor": "white",
-        "markeredgewidth": 0.6,
-    }
-    axes.plot(positions, values, zorder=3, clip_on=False, **look)
-    return Line2D([], [], label=SOURCE_WORDS[source], **look)

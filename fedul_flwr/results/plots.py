@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import cycle
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from fedul_flwr.data.run_files.records import CRITERION, Run, distinct_labels
@@ -47,8 +46,9 @@ OTHER = "other"
 OF_NOTE = 0.02
 """Fraction of a direction's traffic above which a part is shown separately."""
 
+_CLOCK_COLORS = (COLORS[0], COLORS[4], COLORS[5])
 _PART_COLORS = (COLORS[3], COLORS[2], COLORS[1], COLORS[5], COLORS[0])
-_Parts = dict[str, dict[int, float]]
+_WAYS = {"down": "server to clients", "up": "clients to server"}
 
 
 def time_traffic_figure(run: Run) -> Figure:
@@ -57,70 +57,48 @@ def time_traffic_figure(run: Run) -> Figure:
     If a direction has several parts above :data:`OF_NOTE`, each direction has a panel with its
     parts, whose right axis shows percent of a dense model per client.
     """
-    ways = {way: _parts(run, way) for way in ("down", "up")}
-    totals = [[sum(series.values()) for series in parts.values()] for parts in ways.values()]
-    split = any(sum(one > OF_NOTE * sum(way) for one in way) > 1 for way in totals)
+    ways = {way: _parts(run, way) for way in _WAYS}
+    split = any((parts.sum() > OF_NOTE * parts.sum().sum()).sum() > 1 for parts in ways.values())
     figure = new_figure(7.2, 7.8 if split else 5.6)
     above, *below = (style(axes) for axes in figure.subplots(3 if split else 2, 1, sharex=True))
-    seconds, fit = _by_round(run, "seconds"), _by_round(run, "seconds_fit")
-    waited = _by_round(run, "seconds_waiting")
-    busy = {step: fit.get(step, 0.0) + waited.get(step, 0.0) for step in seconds}
-    rest = {step: max(value - busy[step], 0.0) for step, value in seconds.items()}
-    rest_name = "rest of the round" if fit else "whole round"
-    shown = [(fit, "local fitting", COLORS[0]), (rest, rest_name, COLORS[4])]
-    if sum(waited.values()) > OF_NOTE * sum(seconds.values()):
-        shown.append((waited, "waiting for the evaluation", COLORS[5]))
-    _stack(above, shown, letters=_NARROW if split else _WIDE)
+    clock = _by_round(run, ["seconds", "seconds_fit", "seconds_waiting"])
+    fit, waited = clock.pop("seconds_fit"), clock.pop("seconds_waiting")
+    rest = (clock.pop("seconds") - fit.fillna(0) - waited.fillna(0)).clip(lower=0)
+    fits = fit.notna().any()
+    shown = {"local fitting": fit, "rest of the round" if fits else "whole round": rest}
+    if waited.sum() > OF_NOTE * (fit.sum() + rest.sum() + waited.sum()):
+        shown["waiting for the evaluation"] = waited
+    _stack(above, pd.DataFrame(shown), dict(zip(shown, _CLOCK_COLORS, strict=False)))
     above.set_ylabel("seconds per round")
     if split:
         _draw_parts(below, run, ways)
     else:
-        _draw_traffic(below[0], run)
+        both = _by_round(run, ["bytes_up", "bytes_down"])
+        scale, unit = byte_unit(both.max().max() if both.size else 0.0)
+        names = {f"bytes_{way}": f"{_WAYS[way]} ({{}} in total)" for way in _WAYS}
+        colors = {"bytes_up": COLORS[2], "bytes_down": COLORS[3]}
+        _stack(below[0], both, colors, scale, names)
+        below[0].set_ylabel(f"{unit} per round")
     below[-1].set_xlabel("round")
     set_title(figure, "Time and traffic", run.label)
     return figure
 
 
-def _draw_traffic(axes: Axes, run: Run) -> None:
-    """Both directions in one panel."""
-    up, down = _by_round(run, "bytes_up"), _by_round(run, "bytes_down")
-    scale, unit = byte_unit(max([*up.values(), *down.values()], default=0.0))
-    up_name = f"clients to server ({format_bytes(sum(up.values()))} in total)"
-    down_name = f"server to clients ({format_bytes(sum(down.values()))} in total)"
-    _stack(
-        axes,
-        [
-            (_divided(up, scale), up_name, COLORS[2]),
-            (_divided(down, scale), down_name, COLORS[3]),
-        ],
-    )
-    axes.set_ylabel(f"{unit} per round")
-
-
-def _draw_parts(panels: Sequence[Axes], run: Run, ways: Mapping[str, _Parts]) -> None:
+def _draw_parts(panels: Sequence[Axes], run: Run, ways: Mapping[str, pd.DataFrame]) -> None:
     """One panel per direction, with the same scale, split into parts."""
-    names = dict.fromkeys(name for parts in ways.values() for name in parts if name != OTHER)
-    colors = dict(zip(names, cycle(_PART_COLORS), strict=False)) | {OTHER: GRAY}
-    totals = (value for way in ways for value in _by_round(run, f"bytes_{way}").values())
-    scale, unit = byte_unit(max(totals, default=0.0))
+    names = dict.fromkeys(str(n) for parts in ways.values() for n in parts if n != OTHER)
+    cycled = [_PART_COLORS[position % len(_PART_COLORS)] for position in range(len(names))]
+    colors = dict(zip(names, cycled, strict=True)) | {OTHER: GRAY}
+    scale, unit = byte_unit(_by_round(run, ["bytes_down", "bytes_up"]).max().max())
     # The right axis is in percent of a dense model per client, if its size is constant.
-    clients, sizes = _by_round(run, "clients"), _by_round(run, "model_bytes")
-    dense = {clients.get(step, 0.0) * size for step, size in sizes.items()} - {0.0}
-    percent = 100 * scale / next(iter(dense), 1.0)
+    dense = _by_round(run, ["clients", "model_bytes"]).prod(axis=1, skipna=False).dropna()
+    sizes = set(dense) - {0.0}
+    percent = 100 * scale / next(iter(sizes), 1.0)
     for axes, (way, parts) in zip(panels, ways.items(), strict=True):
-        shown = [
-            (
-                _divided(parts[name], scale),
-                f"{name} ({format_bytes(sum(parts[name].values()))})",
-                color,
-            )
-            for name, color in colors.items()
-            if sum(parts.get(name, {}).values())
-        ]
-        _stack(axes, shown, letters=_NARROW)
-        ends = "server to clients" if way == "down" else "clients to server"
-        axes.set_ylabel(f"{ends}\n{unit} per round")
-        if len(dense) == 1:
+        shown = [str(name) for name in colors if name in parts and parts[name].sum()]
+        _stack(axes, parts[shown], colors, scale, {name: f"{name} ({{}})" for name in shown})
+        axes.set_ylabel(f"{_WAYS[way]}\n{unit} per round")
+        if len(sizes) == 1:
             right = axes.secondary_yaxis(
                 "right", (lambda y: np.multiply(y, percent), lambda y: np.divide(y, percent))
             )
@@ -132,66 +110,53 @@ def _draw_parts(panels: Sequence[Axes], run: Run, ways: Mapping[str, _Parts]) ->
         axes.set_ylim(0, 1.05 * top)
 
 
-def _parts(run: Run, way: str) -> _Parts:
+def _parts(run: Run, way: str) -> pd.DataFrame:
     """Bytes by part and round, in the order of the records."""
     prefix = f"bytes_{way}_"
     keys = dict.fromkeys(key for row in run.metrics for key in row if key.startswith(prefix))
-    return {key.removeprefix(prefix): _by_round(run, key) for key in keys}
+    return _by_round(run, keys).rename(columns=lambda key: key.removeprefix(prefix))
 
 
-def _by_round(run: Run, key: str) -> dict[int, float]:
-    return dict(zip(*run.series(key), strict=True))
-
-
-def _divided(series: Mapping[int, float], scale: float) -> dict[int, float]:
-    return {step: count / scale for step, count in series.items()}
-
-
-_WIDE, _NARROW = 100, 78
-"""Characters of a legend that fit above a panel, and above one with a second axis."""
+def _by_round(run: Run, keys: Iterable[str]) -> pd.DataFrame:
+    """What was measured in each round, a column for each key."""
+    columns = {key: dict(zip(*run.series(key), strict=True)) for key in keys}
+    return pd.DataFrame(columns, dtype=float).sort_index()
 
 
 def _stack(
-    axes: Axes, parts: Sequence[tuple[dict[int, float], str, str]], letters: int = _WIDE
+    axes: Axes,
+    parts: pd.DataFrame,
+    colors: Mapping[str, str],
+    scale: float = 1.0,
+    names: Mapping[str, str] | None = None,
 ) -> None:
-    """Stacked bars over rounds, with a legend above; parts without data are left out."""
-    rounds = sorted({step for series, _, _ in parts for step in series})
-    base = np.zeros(len(rounds))
-    width = 0.8 if len(rounds) <= 60 else 1.0
-    entries = []
-    for series, label, color in parts:
-        if series:
-            heights = np.array([series.get(step, 0.0) for step in rounds])
-            axes.bar(rounds, heights, width, bottom=base, color=color, label=label)
-            base += heights
-            entries.append(Patch(color=color, label=label))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    """Stacked bars over rounds, with a legend above; parts without data are left out.
+
+    ``names`` of the parts in the legend have a gap for the bytes of all rounds.
+    """
+    parts = parts.dropna(axis=1, how="all")
+    base = np.zeros(len(parts))
+    for name, values in parts.fillna(0.0).items():
+        label = (names or {}).get(str(name), str(name)).format(format_bytes(values.sum()))
+        width = 0.8 if len(parts) <= 60 else 1.0
+        heights = values.to_numpy() / scale
+        axes.bar(parts.index, heights, width, bottom=base, color=colors[str(name)], label=label)
+        base += heights
+    _count_rounds(axes, 0.01)
     axes.grid(visible=False, axis="x")
-    axes.margins(x=0.01)
-    if not entries:
+    if parts.empty:
         mark_empty(axes)
         return
     legend = axes.legend(
-        handles=entries,
-        loc="lower left",
-        bbox_to_anchor=(0.0, 1.0),
-        ncols=_columns([str(entry.get_label()) for entry in entries], letters),
-        frameon=False,
-        fontsize=9,
-        borderaxespad=0.2,
+        loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, fontsize=9
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
 
 
-def _columns(labels: Sequence[str], letters: int) -> int:
-    """The most columns of a legend whose ``labels`` and colors fit into so many ``letters``."""
-    for columns in range(len(labels), 1, -1):
-        rows = -(-len(labels) // columns)
-        longest = (max(map(len, labels[at : at + rows])) for at in range(0, len(labels), rows))
-        if sum(most + 7 for most in longest) <= letters:
-            return columns
-    return 1
+def _count_rounds(axes: Axes, margin: float) -> None:
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    axes.margins(x=margin)
 
 
 _STAR: Mapping[str, Any] = {
@@ -285,45 +250,26 @@ def has_loss(run: Run) -> bool:
 def error_figure(runs: Sequence[Run]) -> Figure:
     """Errors (percent) over rounds: test, validation, and on labeled training points if
     measured; a star marks each run's best round."""
-    figure = new_figure(7.2, 4.2)
-    axes = style(figure.add_subplot())
     # The balanced error is shown where it chose the round: elsewhere it would hide the others.
     balanced = any(_chooser(run) == BALANCED for run in runs)
     names = {key: name for key, name in _ERRORS.items() if balanced or key != BALANCED}
-    entries = _curves(axes, runs, names)
+    figure = _curves(runs, names, "Error over rounds", "error (%)", "%", runs)
     values = [value for run in runs for key in names for value in run.series(key)[1]]
-    entries += _stars(axes, runs, names, "%", single=len(runs) == 1)
-    axes.set_ylabel("error (%)")
-    scale_errors(axes, "y", values)
-    _finish(figure, axes, runs, "Error over rounds", entries)
+    scale_errors(figure.axes[0], "y", values)
     return figure
 
 
 def loss_figure(runs: Sequence[Run]) -> Figure:
     """Surrogate and held-out loss over rounds, and other losses that a method recorded."""
-    figure = new_figure(7.2, 4.2)
-    axes = style(figure.add_subplot())
-    entries = _curves(axes, runs, _loss_names(runs))
-    if len(runs) == 1 and (chance := runs[0].series("surrogate_chance")[1]):
-        label = f"chance: ln of the number of sets ({chance[-1]:.3f})"
-        look: dict[str, Any] = {"color": GRAY, "linestyle": ":", "linewidth": 1.3}
-        axes.axhline(chance[-1], **look)
-        entries.append(Line2D([], [], label=label, **look))
-    axes.set_ylabel("loss (nats)")
     by_loss = [run for run in runs if _chooser(run) in _LOSSES]
-    entries += _stars(axes, by_loss, _LOSSES, "nats", single=len(runs) == 1)
-    _finish(figure, axes, runs, "Loss over rounds", entries)
-    return figure
+    names = _loss_names(runs)
+    return _curves(runs, names, "Loss over rounds", "loss (nats)", "nats", by_loss)
 
 
 def pseudo_labels_figure(run: Run) -> Figure:
     """Percent of unlabeled points with a pseudo label, and of wrong ones, over rounds."""
-    figure = new_figure(7.2, 4.2)
-    axes = style(figure.add_subplot())
-    entries = _curves(axes, [run], _PSEUDO_LABELS)
-    axes.set_ylabel("percent")
-    axes.set_ylim(0, 103)
-    _finish(figure, axes, [run], "Pseudo labels over rounds", entries)
+    figure = _curves([run], _PSEUDO_LABELS, "Pseudo labels over rounds", "percent", "%", [])
+    figure.axes[0].set_ylim(0, 103)
     return figure
 
 
@@ -333,48 +279,62 @@ def _loss_names(runs: Sequence[Run]) -> dict[str, str]:
     return _LOSSES | {key: key.replace("_", " ") for key in others}
 
 
-def _curves(axes: Axes, runs: Sequence[Run], names: Mapping[str, str]) -> list[Line2D]:
+def _curves(
+    runs: Sequence[Run],
+    names: Mapping[str, str],
+    title: str,
+    ylabel: str,
+    unit: str,
+    starred: Sequence[Run],
+) -> Figure:
     """One line per run and key; for several runs colors show the run, dashes the key."""
+    figure = new_figure(7.2, 4.2)
+    axes = style(figure.add_subplot())
+    axes.set(xlabel="round", ylabel=ylabel)
     single = len(runs) == 1
-    labels = distinct_labels(runs)
-    entries: list[Line2D] = []
-    kinds: dict[str, Line2D] = {}
-    for position, run in enumerate(runs):
-        if not run.trains:
-            continue
-        marker = MARKERS[position // len(COLORS) % len(MARKERS)]
-        for index, (key, name) in enumerate(names.items()):
+    set_title(figure, title, runs[0].label if single else "")
+    of_runs: dict[str, Line2D] = {}
+    of_keys: dict[str, Line2D] = {}
+    for position, (run, label) in enumerate(zip(runs, distinct_labels(runs), strict=True)):
+        cycle, within = divmod(position, len(COLORS))
+        marker = MARKERS[cycle % len(MARKERS)]
+        for index, (key, name) in enumerate(names.items() if run.trains else ()):
             rounds, values = run.series(key)
             if not rounds:
                 continue
-            look: dict[str, Any] = {
-                "color": COLORS[(index if single else position) % len(COLORS)],
+            look = {
+                "color": COLORS[index % len(COLORS)] if single else COLORS[within],
                 "linestyle": DASHES[index % len(DASHES)],
                 "linewidth": 1.8 if index == 0 else 1.3,
+                "alpha": 1.0 if single or index == 0 else 0.75,
+                # Many markers would hide the curve; keep some if colors repeat.
+                "marker": marker if len(rounds) <= 30 or cycle else "",
+                "markevery": max(1, len(rounds) // 30),
                 "markersize": 4,
             }
-            # Many markers would hide the curve; keep some if colors repeat.
-            marked = marker if len(rounds) <= 30 or position >= len(COLORS) else ""
-            axes.plot(
-                rounds,
-                values,
-                label=f"{labels[position]}: {name}",
-                marker=marked,
-                markevery=max(1, len(rounds) // 30),
-                alpha=1.0 if single or index == 0 else 0.75,
-                **look,
-            )
-            if single:
-                entries.append(Line2D([], [], label=name, marker=marked, **look))
-            else:
-                kinds[name] = Line2D([], [], label=name, **(look | {"color": "#666666"}))
-        if not single:
-            color = COLORS[position % len(COLORS)]
-            label = one_line(labels[position], 70)
-            entries.append(
-                Line2D([], [], label=label, color=color, marker=marker, markersize=4, linewidth=2)
-            )
-    return entries + list(kinds.values())
+            axes.plot(rounds, values, label=name if single else f"{label}: {name}", **look)
+            gray = look | {"color": "#666666", "marker": "", "label": name}
+            of_keys[name] = Line2D([], [], **gray)
+            colored: dict[str, Any] = {
+                "color": COLORS[within],
+                "marker": marker,
+                "label": one_line(label, 70),
+            }
+            of_runs[label] = Line2D([], [], markersize=4, **colored)
+    chance = runs[0].series("surrogate_chance")[1]
+    if single and chance and names.keys() >= _LOSSES.keys():
+        label = f"chance: ln of the number of sets ({chance[-1]:.3f})"
+        axes.axhline(chance[-1], color=GRAY, linestyle=":", linewidth=1.3, label=label)
+    stars = [_mark_best(axes, run, names, unit) for run in starred]
+    _count_rounds(axes, 0.02)
+    if not axes.get_lines():
+        mark_empty(axes)
+    elif single:
+        legend_below(figure)
+    else:
+        star = [Line2D([], [], label="best round of a run", **_STAR)] if any(stars) else []
+        legend_below(figure, [*of_runs.values(), *of_keys.values(), *star])
+    return figure
 
 
 def _chooser(run: Run) -> str:
@@ -383,37 +343,16 @@ def _chooser(run: Run) -> str:
     return CRITERION.get(selection, "")
 
 
-def _stars(
-    axes: Axes, runs: Sequence[Run], names: Mapping[str, str], unit: str, *, single: bool
-) -> list[Line2D]:
-    """Mark the best round of each run; returns the entry of the legend if any was marked."""
-    notes = [note for note in (_mark_best(axes, run, names, unit) for run in runs) if note]
-    label = notes[0] if notes and single else "best round of a run"
-    return [Line2D([], [], label=label, **_STAR)] if notes else []
-
-
-def _mark_best(axes: Axes, run: Run, names: Mapping[str, str], unit: str) -> str:
+def _mark_best(axes: Axes, run: Run, names: Mapping[str, str], unit: str) -> bool:
     """Mark the best round on the curve that chose it if it is in the plot, else on the first."""
     best, chooser = run.best_round(), _chooser(run)
     for key in dict.fromkeys([*([chooser] if chooser in names else []), *names]):
-        rounds, values = run.series(key)
-        if best is not None and best in rounds:
-            value = values[rounds.index(best)]
-            axes.plot([best], [value], label="best round", clip_on=False, zorder=5, **_STAR)
+        measured = dict(zip(*run.series(key), strict=True))
+        if best is not None and best in measured:
+            value = measured[best]
             so_far = "" if run.summary is not None else " so far"
             chosen = ", which chose it" if key == chooser else ""
-            return f"best round{so_far}: {best} ({names[key]} {value:.2f} {unit}{chosen})"
-    return ""
-
-
-def _finish(
-    figure: Figure, axes: Axes, runs: Sequence[Run], title: str, entries: list[Line2D]
-) -> None:
-    axes.set_xlabel("round")
-    axes.margins(x=0.02)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    set_title(figure, title, runs[0].label if len(runs) == 1 else "")
-    if not axes.get_lines():
-        mark_empty(axes)
-        return
-    legend_below(figure, entries)
+            label = f"best round{so_far}: {best} ({names[key]} {value:.2f} {unit}{chosen})"
+            axes.plot([best], [value], label=label, clip_on=False, zorder=5, **_STAR)
+            return True
+    return False

@@ -63,16 +63,17 @@ def run(tmp_path: Path) -> Run:
 
 def test_lines_of_errors_and_losses_are_the_metrics(run: Run) -> None:
     losses = _lines(loss_figure([run]).axes[0])
-    assert losses[f"{run.label}: surrogate loss, training sets"] == run.series("surrogate_loss")
-    assert losses[f"{run.label}: surrogate loss, held-out sets"] == run.series("heldout_loss")
+    assert losses["surrogate loss, training sets"] == run.series("surrogate_loss")
+    assert losses["surrogate loss, held-out sets"] == run.series("heldout_loss")
     assert [2.3026, 2.3026] in [y for _, y in losses.values()]  # ln 10, of ten sets a client
     (axes,) = error_figure([run]).axes
     lines = _lines(axes)
     for key, name in (("test_error", "test error"), ("validation_error", "validation error")):
-        assert lines[f"{run.label}: {name}"] == run.series(key)
+        assert lines[name] == run.series(key)
     best = run.best_round()
     assert best is not None
-    assert lines["best round"] == ([best], [run.metrics[best]["test_error"]])
+    error = run.metrics[best]["test_error"]
+    assert lines[f"best round: {best} (test error {error:.2f} %)"] == ([best], [error])
     assert axes.get_xlabel() == "round"
     assert axes.get_ylabel().startswith("error (%)")
 
@@ -104,7 +105,7 @@ def test_time_and_traffic_are_stacked(run: Run) -> None:
     assert below.get_ylabel() == "MB per round"
 
 
-def test_a_legend_has_as_many_columns_as_fit(tmp_path: Path) -> None:
+def test_a_legend_fits_and_names_what_was_sent(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", rounds=2)
     lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     names = ("model", "phases", "a rather long name", "other", "none")
@@ -207,7 +208,7 @@ def test_dots_of_a_client_are_above_each_other() -> None:
     scores = label_scores(6)
     figure = clients_figure(scores)
     (axes,) = figure.axes
-    within, across = (np.array(line.get_xydata()) for line in axes.get_lines())
+    across, within = (np.array(line.get_xydata()) for line in axes.get_lines())
     of_source = {
         name: {client["id"]: 100 - client["error"] for client in found["clients"]}
         for name, found in scores["sources"].items()
@@ -252,8 +253,8 @@ def test_given_predictions_before_and_after_scaling_then_both_are_there_with_the
     assert legend == [
         "accuracy = confidence",
         f"best round: ECE {found['best']['ece']:.2f} %",
-        f"before temperature scaling: ECE {found['unscaled']['ece']:.2f} %",
         "bin of fewer than 10 points",
+        f"before temperature scaling: ECE {found['unscaled']['ece']:.2f} %",
     ]
     # A point for each bin with points, at its mean confidence and its accuracy; no line leads to
     # bins of few.
