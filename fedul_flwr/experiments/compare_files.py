@@ -11,10 +11,9 @@ from fedul_flwr.experiments.compare_table import (
     MEASURES,
     Row,
     automatic,
-    headings,
+    cells,
     make_rows,
     notes,
-    texts,
 )
 from fedul_flwr.experiments.text_tables import csv_text, markdown_table, markdown_text
 from fedul_flwr.experiments.trial import (
@@ -66,15 +65,14 @@ def _save(plan: Plan, results: Sequence[TrialResult]) -> None:
 
 def markdown(plan: Plan, rows: Sequence[Row]) -> str:
     """The table with its notes, and the settings of the runs."""
-    lines = []
-    for row in rows:
-        name, error, *rest = (markdown_text(text) for text in texts(row, plan.measures))
-        lines.append([name, f"**{error}**" if row.ranking.marked else error, *rest])
-    head = headings(rows, plan.measures)
+    table = cells(rows, plan.measures).map(markdown_text)
+    bold = ["**" if row.ranking.marked else "" for row in rows]
+    table.iloc[:, 1] = bold + table.iloc[:, 1] + bold
+    lines = table.itertuples(index=False)
     return "\n".join(
         [
             *("# Comparison", ""),
-            *markdown_table(head, lines, numbers=len(head) - 1),
+            *markdown_table([*table], lines, numbers=len(table.columns) - 1),
             "",
             *(f"- {markdown_text(note)}" for note in notes(plan, rows, "Bold")),
             *("", "## Conditions", ""),
@@ -98,11 +96,10 @@ def page(
     plan: Plan, rows: Sequence[Row], results: Sequence[TrialResult], figures: Sequence[Any]
 ) -> str:
     """The table with its notes, figures, and all trials as one HTML page."""
-    head = headings(rows, plan.measures)
     return render(
         "report_comparison.html.template.md",
         name=plan.output.resolve().name,
-        rows=[dict(zip(head, texts(row, plan.measures), strict=True)) for row in rows],
+        rows=cells(rows, plan.measures).to_dict("records"),
         best=[at for at, row in enumerate(rows) if row.ranking.marked],
         notes=notes(plan, rows, "Bold"),
         conditions=[line.replace("`", "") for line in _conditions(plan, rows, str)],
@@ -124,16 +121,11 @@ def page(
 
 def latex(plan: Plan, rows: Sequence[Row]) -> str:
     """The table for LaTeX with package booktabs; the best runs are bold."""
-    import pandas as pd
-
-    head = headings(rows, plan.measures)
-    cells = pd.DataFrame([texts(row, plan.measures) for row in rows], columns=list(head))
+    table = cells(rows, plan.measures)
     bold = ["textbf:--rwrap;" if row.ranking.marked else "" for row in rows]
-    styled = (
-        cells.style.hide(axis="index").format(escape="latex").format_index(escape="latex", axis=1)
-    )
-    styled = styled.apply(lambda _: bold, subset=[head[1]])
-    form = "l" + "r" * (len(head) - 1)
+    styled = table.style.hide(axis="index").apply(lambda _: bold, subset=[table.columns[1]])
+    styled = styled.format(escape="latex").format_index(escape="latex", axis=1)
+    form = "l" + "r" * (len(table.columns) - 1)
     text: str = styled.to_latex(hrules=True, column_format=form)
     # What pandas leaves and pdfLaTeX does not set, or sets as another sign.
     return "".join(_LATEX.get(sign, sign) for sign in text)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+
 from fedul_flwr.config.base import AUTO, Scalar, nearest
 from fedul_flwr.config.method_settings import SupervisedSettings
 from fedul_flwr.config.methods import find_method
@@ -13,7 +15,7 @@ from fedul_flwr.experiments.estimates import FEWEST_SEEDS, LEVEL, Estimate, Rank
 from fedul_flwr.experiments.text_tables import print_table
 from fedul_flwr.experiments.trial import TrialResult
 from fedul_flwr.experiments.trial_plan import Plan
-from fedul_flwr.results.facts import duration, format_bytes
+from fedul_flwr.results.facts import NONE, duration, format_bytes
 
 MEASURES = {
     "balanced-accuracy": ("balanced (%)", "balanced_accuracy", 2),
@@ -92,32 +94,31 @@ def parse_measures(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def headings(rows: Sequence[Row], measures: Sequence[str] = ()) -> tuple[str, ...]:
-    """Headings of :func:`texts`; the first column is text, the others are numbers."""
+def cells(rows: Sequence[Row], measures: Sequence[str] = ()) -> pd.DataFrame:
+    """The table as text, a line for each row; the first column is text, the others are numbers."""
     error = "test error (%)" if all(row.trains for row in rows) else "error (%)"
-    shown = (MEASURES[name][0] for name in measures)
-    time = ("best round", "time", "a round", "up", "down", "seeds")
-    return ("run", error, "95 %", "p", *shown, *time)
-
-
-def texts(row: Row, measures: Sequence[str] = ()) -> tuple[str, ...]:
-    """A row of the table, with ``measures`` named in :data:`MEASURES`."""
-    up, down = (row.mean(key) for key in ("bytes_up", "bytes_down"))
-    seeds, half = len(row.ranking.seeds), row.ranking.error.half_width
-    chosen = [MEASURES[name] for name in measures]
-    return (
-        row.name,
-        _error(row),
-        "–" if half is None else f"± {half:.2f}",
-        _p_value(row.ranking),
-        *(_spread(Estimate.of(row.values(key)), digits) for _, key, digits in chosen),
-        ", ".join(f"{best:.0f}" for best in row.values("best_round")) or "–",
-        duration(row.mean("seconds_total")),
-        duration(row.mean("seconds_per_round")),
-        "–" if up is None else format_bytes(up),
-        "–" if down is None else format_bytes(down),
-        str(seeds) if seeds == len(row.results) else f"{seeds} of {len(row.results)}",
-    )
+    lines = []
+    for row in rows:
+        half, seeds, count = row.ranking.error.half_width, len(row.ranking.seeds), len(row.results)
+        up, down = (row.mean(key) for key in ("bytes_up", "bytes_down"))
+        line = {
+            "run": row.name,
+            error: _error(row),
+            "95 %": NONE if half is None else f"± {half:.2f}",
+            "p": _p_value(row.ranking),
+            **{
+                heading: _spread(Estimate.of(row.values(key)), digits)
+                for heading, key, digits in (MEASURES[name] for name in measures)
+            },
+            "best round": ", ".join(f"{best:.0f}" for best in row.values("best_round")) or NONE,
+            "time": duration(row.mean("seconds_total")),
+            "a round": duration(row.mean("seconds_per_round")),
+            "up": NONE if up is None else format_bytes(up),
+            "down": NONE if down is None else format_bytes(down),
+            "seeds": str(seeds) if seeds == count else f"{seeds} of {count}",
+        }
+        lines.append(line)
+    return pd.DataFrame(lines)
 
 
 def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
@@ -195,12 +196,11 @@ def _run_warnings(results: Sequence[TrialResult]) -> Iterator[str]:
 
 def print_rows(plan: Plan, rows: Sequence[Row]) -> None:
     """Print the table and its notes; a star marks the best runs."""
-    lines = []
-    for row in rows:
-        name, error, *rest = texts(row, plan.measures)
-        lines.append([name, f"{error} {'*' if row.ranking.marked else ' '}", *rest])
-    head = headings(rows, plan.measures)
-    print_table(f"{plan.num_clients} clients", head, lines, len(head) - 1, notes(plan, rows, "*"))
+    table = cells(rows, plan.measures)
+    table.iloc[:, 1] += [" *" if row.ranking.marked else "  " for row in rows]
+    lines, numbers = table.itertuples(index=False), len(table.columns) - 1
+    title = f"{plan.num_clients} clients"
+    print_table(title, [*table], lines, numbers, notes(plan, rows, "*"))
 
 
 def _error_notes(rows: Sequence[Row]) -> Iterator[str]:
@@ -228,7 +228,7 @@ def _error(row: Row) -> str:
 def _spread(estimate: Estimate, digits: int) -> str:
     """``2.98 (1.72)``: mean and standard deviation."""
     if estimate.mean is None:
-        return "–"
+        return NONE
     return f"{estimate.mean:.{digits}f}" + (
         "" if estimate.std is None else f" ({estimate.std:.{digits}f})"
     )
@@ -236,7 +236,7 @@ def _spread(estimate: Estimate, digits: int) -> str:
 
 def _p_value(ranking: Ranking) -> str:
     if ranking.p_value is None:
-        return "best" if ranking.best else "–"
+        return "best" if ranking.best else NONE
     return "< 0.001" if ranking.p_value < 0.001 else f"{ranking.p_value:.3f}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
 from fedul_flwr.experiments.compare_table import Row
 from fedul_flwr.experiments.estimates import stack_curves
@@ -33,8 +32,6 @@ from fedul_flwr.results.figure_style import (
 )
 
 _NAME_LENGTH = 32
-_LABEL_DISTANCE = 0.045
-"""Minimum distance of two labels beside a plot, as a share of its height."""
 
 
 def compare_figure(rows: Sequence[Row]) -> Figure:
@@ -108,42 +105,29 @@ def _draw_rounds(axes: Axes, rows: Sequence[Row]) -> None:
 def _draw_ends(axes: Axes, rows: Sequence[Row]) -> None:
     values = []
     for position, row in enumerate(rows):
-        errors = [value for r in row.finished if (value := r.metric("test_error")) is not None]
-        values += errors
-        look = _look(position)
+        errors = row.values("test_error")
         if not errors:
             continue
+        values += errors
+        look = _look(position)
         # Dots of equal errors would hide each other.
-        heights = position + np.linspace(-0.2, 0.2, len(errors)) if len(errors) > 1 else [position]
+        spread = 0.2 if len(errors) > 1 else 0.0
+        heights = position + np.linspace(-spread, spread, len(errors))
         dots = {"color": look["color"], "marker": look["marker"], "linestyle": "none"}
         axes.plot(errors, heights, markersize=5, alpha=0.5, markeredgewidth=0, **dots)
-        axes.errorbar(
-            row.ranking.error.mean or 0.0,
-            position,
-            xerr=row.ranking.error.std,
-            color=look["color"],
-            elinewidth=1.8,
-            capsize=4,
-            marker="|",
-            markersize=15,
-            markeredgewidth=2,
-        )
-    trained = {row.trains for row in rows}
-    if trained == {False}:
-        axes.set_xlabel("error of labels of each seed (%)")
-    elif False in trained:
-        axes.set_xlabel("error of labels, or test error, of each seed (%)")
-    else:
-        axes.set_xlabel("test error in the best round of each seed (%)")
+        mean: dict[str, Any] = {"marker": "|", "markersize": 15, "markeredgewidth": 2, "capsize": 4}
+        error = row.ranking.error
+        axes.errorbar(error.mean or 0.0, position, xerr=error.std, color=look["color"], **mean)
+    words = {True: "test error in the best round", False: "error of labels"}
+    kinds = dict.fromkeys(words[row.trains] for row in rows)
+    axes.set_xlabel(f"{' or '.join(kinds)} of each seed (%)")
     axes.set_ylim(len(rows) - 0.4, -0.6)  # the first run on top, as in the table
     if not values:
         mark_empty(axes)
         return
     scale_errors(axes, "x", values)
     names = [one_line(row.name, _NAME_LENGTH) for row in rows]
-    axes.set_yticks(range(len(rows)), names)
-    for label in axes.get_yticklabels():
-        label.set_parse_math(False)
+    axes.set_yticks(range(len(rows)), names, parse_math=False)
     axes.grid(visible=False, axis="y")
 
 
@@ -156,15 +140,14 @@ def column_figure(table: Table, column: str, kind: Kind, runs: pd.DataFrame) -> 
     axes = style(figure.add_subplot())
     axes.set_xlabel("round")
     axes.set_ylabel("test error (%)")
-    for row, (rounds, errors) in curves.items():
-        axes.plot(rounds, errors, color=colors[row], linewidth=2.2, marker="o", markersize=2.5)
+    one = table.column(column, size)
+    for row, (rounds, errors) in sorted(curves.items(), key=lambda item: -item[1][1][-1]):
+        label = f"{_in_words(row, one.rows[row])}  {errors[-1]:.2f}"
+        axes.plot(rounds, errors, "o-", color=colors[row], lw=2.2, markersize=2.5, label=label)
     scale_errors(axes, "y", [error for _, errors in curves.values() for error in errors])
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.margins(x=0.02)
-    one = table.column(column, size)
-    labels = {row: _in_words(row, settings) for row, settings in one.rows.items()}
-    ends = {row: errors[-1] for row, (_, errors) in curves.items()}
-    _label_ends(figure, axes, ends, colors, labels)
+    legend_below(figure)
     set_title(figure, table.title, column)
     seeds = runs.loc[runs["column"] == column, "seed"].nunique()
     means = ", mean over a row's seeds" if seeds > 1 else ""
@@ -181,37 +164,3 @@ def _in_words(row: str, settings: Overrides) -> str:
         return row
     fraction = float(settings.get("supervised.label-fraction", 1.0))
     return "all labels" if fraction == 1 else f"{100 * fraction:g} % of labels"
-
-
-def _label_ends(
-    figure: Figure,
-    axes: Axes,
-    ends: Mapping[str, float],
-    colors: Mapping[str, str],
-    labels: Mapping[str, str],
-) -> None:
-    """Write each row's label and last error beside the end of its line."""
-    figure.canvas.draw()  # it sets the transformations of the axes
-    ordered = sorted(ends, key=lambda row: -ends[row])
-    heights = axes.transAxes.inverted().transform(
-        axes.transData.transform([(0, ends[row]) for row in ordered])
-    )[:, 1]
-    for row, height in zip(ordered, _spread(heights), strict=True):
-        label = axes.text(
-            *(1.015, height, f"{labels[row]}  {ends[row]:.2f}"),
-            transform=axes.transAxes,
-            color=colors[row],
-            va="center",
-            fontsize=10,
-        )
-        label.set_parse_math(False)
-
-
-def _spread(heights: NDArray[np.float64]) -> list[float]:
-    """Move falling ``heights`` apart by the minimum distance, from the lowest upwards."""
-    positions: list[float] = []
-    for height in heights[::-1]:
-        positions.append(
-            max(height, positions[-1] + _LABEL_DISTANCE) if positions else max(height, 0.0)
-        )
-    return positions[::-1]

@@ -8,7 +8,7 @@ import pytest
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments import compare_files
-from fedul_flwr.experiments.compare_table import print_rows, texts
+from fedul_flwr.experiments.compare_table import cells, print_rows
 from fedul_flwr.experiments.trial_plan import Plan, make_plan
 from fedul_flwr.results.figure_style import draw_formats
 from tests.experiments.conftest import csv_rows
@@ -136,7 +136,7 @@ def test_given_a_failing_trial_then_others_run_and_the_next_call_repeats_it(
     rows = training.run(asked)
     assert len(training.started) == 4
     assert [row.failed for row in rows] == [2, 0]
-    assert (texts(rows[0])[1], texts(rows[0])[-1]) == ("failed", "0 of 2")
+    assert list(cells(rows).iloc[0, [1, -1]]) == ["failed", "0 of 2"]
     assert (asked.trials[0].directory / "error.txt").read_text().split() == reason.split()
     print_rows(asked, rows)
     for text in (capsys.readouterr().out, (asked.output / "comparison.md").read_text()):
@@ -203,6 +203,6 @@ def test_given_an_unknown_test_error_then_it_is_not_ranked(
     file.write_text(json.dumps(json.loads(file.read_text()) | {"test_error": None}))
     rows = training.run(asked)
     assert [row.ranking.best for row in rows] == [True, False]
-    assert texts(rows[1])[1] == "–"
+    assert cells(rows).iloc[1, 1] == "–"
     text = (asked.output / "comparison.md").read_text()
     assert "best round of: All \\| labels, seed 0." in text

@@ -72,4 +72,4 @@ def test_given_two_seeds_then_a_line_is_their_mean_in_common_rounds(digits_table
     (line,) = axes.lines
     assert list(line.get_xdata()) == [2, 3]
     assert list(line.get_ydata()) == [5.0, 2.5]  # (4 + 6)/2, (3 + 2)/2
-    assert [text.get_text() for text in axes.texts] == ["FedUL  2.50"]
+    assert line.get_label() == "FedUL  2.50"
