@@ -70,21 +70,10 @@ def predict(
     trust_modules: TrustModules = False,
 ) -> None:
     """Predict the classes of images or of a table's rows with a trained model."""
-    from fedul_flwr.results.predict import write_predictions
+    from fedul_flwr.results.predict import Prediction, write_predictions
 
-    path = write_predictions(
-        model,
-        input_path,
-        output,
-        batch_size,
-        priors,
-        id_column=id_column,
-        positive=positive,
-        threshold=threshold,
-        personal=personal,
-        trust_modules=trust_modules,
-    )
-    typer.echo(f"Predictions: {path}")
+    how = Prediction(batch_size, priors, id_column, positive, threshold, personal, trust_modules)
+    typer.echo(f"Predictions: {write_predictions(model, input_path, output, how)}")
 
 
 def evaluate(
@@ -107,13 +96,10 @@ def evaluate(
     trust_modules: TrustModules = False,
 ) -> None:
     """Write a page about how well a model tells a class, by default the rarest one, apart."""
+    from fedul_flwr.results.evaluate import Evaluation
     from fedul_flwr.results.evaluate import evaluate as write
 
-    for line in write(
-        model,
-        labels,
-        input_path,
-        output,
+    how = Evaluation(
         label_column=label_column,
         id_column=id_column,
         by=[name.strip() for name in by.split(",") if name.strip()],
@@ -121,7 +107,8 @@ def evaluate(
         threshold=threshold,
         sensitivity=sensitivity,
         trust_modules=trust_modules,
-    ):
+    )
+    for line in write(model, labels, input_path, output, how):
         typer.echo(line)
     typer.echo(f"Evaluation: {output}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from fedul_flwr.data.types import Bools, Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.figure_style import COLORS, GRAY, new_figure, set_title, style
 from fedul_flwr.results.pages import render
-from fedul_flwr.results.predict import NAME, class_named, load_model, predict_file
+from fedul_flwr.results.predict import NAME, class_named, load_model, open_file
 from fedul_flwr.results.report import pictures
 
 THRESHOLDS = np.round(np.arange(0.05, 1, 0.05), 2)
@@ -33,19 +34,36 @@ MOST_VALUES, MOST_GROUPS = 8, 40
 """Different numbers, and different texts, of a column that are groups of their own."""
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """What of a file is evaluated, and at which threshold.
+
+    Attributes
+    ----------
+    label_column : by default the model's, or ``label``.
+    id_column : names the points, to join labels and points of two files; ``name`` without one.
+    by : columns whose values are evaluated apart; many numbers are cut into quarters.
+    positive : the class; by default the rarest one in the file.
+    threshold, sensitivity : probability of the class from which a point counts as of it, by default
+        0.5, or the share of the class that must be found in this file.
+    trust_modules : see :func:`~fedul_flwr.results.predict.load_model`.
+    """
+
+    label_column: str = ""
+    id_column: str = ""
+    by: Sequence[str] = ()
+    positive: str = ""
+    threshold: float | None = None
+    sensitivity: float | None = None
+    trust_modules: bool = False
+
+
 def evaluate(
     model: Path,
     labels: Path,
     input_path: Path | None = None,
     output: Path = Path("evaluation.html"),
-    *,
-    label_column: str = "",
-    id_column: str = "",
-    by: Sequence[str] = (),
-    positive: str = "",
-    threshold: float | None = None,
-    sensitivity: float | None = None,
-    trust_modules: bool = False,
+    how: Evaluation | None = None,
 ) -> list[str]:
     """Write a page about how well a model tells one class from the others; returns its main lines.
 
@@ -54,45 +72,33 @@ def evaluate(
     Parameters
     ----------
     labels : a ``.csv`` or ``.parquet`` with the true class of each point, and columns to group by.
-    input_path : the points, named as in column ``id_column`` of ``labels`` (``name`` without one);
-        by default ``labels`` itself.
-    label_column : by default the model's, or ``label``.
-    by : columns whose values are evaluated apart; many numbers are cut into quarters.
-    positive : the class; by default the rarest one in the file.
-    threshold, sensitivity : probability of the class from which a point counts as of it, by default
-        0.5, or the share of the class that must be found in this file.
+    input_path : the points; by default ``labels`` itself.
     """
-    if threshold is not None and sensitivity is not None:
+    how = how or Evaluation()
+    if how.threshold is not None and how.sensitivity is not None:
         raise UserError("--threshold and --sensitivity exclude each other.", "options-contradict")
-    if sensitivity is not None and not 0 < sensitivity <= 1:
+    if how.sensitivity is not None and not 0 < how.sensitivity <= 1:
         raise UserError("--sensitivity must be above 0, up to 1.", "option-not-allowed")
     target = output_file(output, [model, labels, *([input_path] if input_path else [])], ".html")
-    predictor = load_model(model, trust_modules=trust_modules)
-    column = label_column or predictor.table.label or "label"
-    names, probabilities = predict_file(predictor, input_path or labels, id_column)
-    frame = _table(labels, column, by, (id_column or NAME) if input_path else id_column)
-    unused = 0
+    predictor = load_model(model, trust_modules=how.trust_modules)
+    classes = predictor.class_names
+    column = how.label_column or predictor.table.label or "label"
+    names, points = open_file(predictor, input_path or labels, how.id_column)
+    probabilities = predictor.predict_proba(points)
+    key = (how.id_column or NAME) if input_path else how.id_column
+    frame, unused = _table(labels, column, how.by, key), 0
     if input_path is not None:
-        frame.index = frame[id_column or NAME].astype(str)
+        frame.index = frame[key].astype(str)
         if not frame.index.is_unique:
             raise UserError(f"{labels} names a point twice.", "name-twice")
         unused = len(frame.index.difference(names))
         frame = frame.reindex(names)
-    classes = predictor.class_names
-    numbers = {name: k for k, name in enumerate(classes)}
-    cells = frame[column].where(frame[column].notna(), "").astype(str)
-    true = cells.map({cell: class_of_cell(cell, numbers) for cell in cells.unique()})
-    if true.isna().any():
-        raise UserError(
-            f"Column {column!r} of {labels} holds a label that is no class of the model: the "
-            f"classes are {', '.join(classes)}.",
-            "label-unknown",
-        )
-    labeled = (true >= 0).to_numpy()
-    frame, truth = frame[labeled], true[labeled].to_numpy(int)
+    truth = _classes_of(frame[column], classes, labels)
+    labeled = truth >= 0
+    frame, truth = frame[labeled], truth[labeled]
     present = np.bincount(truth, minlength=len(classes))
     rarest = int(np.where(present > 0, present, len(truth) + 1).argmin())
-    chosen = class_named(classes, positive) if positive else rarest
+    chosen = class_named(classes, how.positive) if how.positive else rarest
     scores, is_class = probabilities[labeled, chosen], truth == chosen
     if is_class.all() or not is_class.any():
         raise UserError(
@@ -100,15 +106,15 @@ def evaluate(
             "needed.",
             "labels-missing",
         )
-    at = 0.5 if threshold is None else threshold
-    if sensitivity is not None:
-        at = threshold_for(scores, is_class, sensitivity)
-    area = area_in_words(scores, is_class)
+    at = 0.5 if how.threshold is None else how.threshold
+    if how.sensitivity is not None:
+        at = threshold_for(scores, is_class, how.sensitivity)
+    area, of_class = area_in_words(scores, is_class), share(is_class.sum(), len(scores))
     here = at_threshold(scores, is_class, at)
     left_out = f"{(~labeled).sum()} without a label, and {unused} labels without a point"
     facts = {
         "points": f"{len(scores)}; left out: {left_out}",
-        f"of class {classes[chosen]}": share(is_class.sum(), len(scores)),
+        f"of class {classes[chosen]}": of_class,
         "area under the ROC curve": area,
     }
     calibration, fitted = calibrated(scores, is_class)
@@ -117,20 +123,34 @@ def evaluate(
         title=f"{model.name} on {labels.name}",
         date=f"{datetime.now(UTC):%Y-%m-%d}",
         positive=classes[chosen],
-        chosen_here=sensitivity is not None,
+        chosen_here=how.sensitivity is not None,
         threshold=f"{at:g}",
         facts=[{"": key, " ": value} for key, value in (facts | here).items()],
         thresholds=[{"threshold": t} | at_threshold(scores, is_class, t) for t in THRESHOLDS],
         calibration=[{"": key, " ": value} for key, value in calibration.items()],
         fitted=fitted,
-        groups=[row for name in by for row in groups(frame[name], scores, is_class, at)],
+        groups=[row for name in how.by for row in groups(frame[name], scores, is_class, at)],
         figures=pictures({"evaluation": figure(scores, is_class)}),
     )
     write_atomically(target, page)
     return [
-        f"Class {classes[chosen]}: {share(is_class.sum(), len(scores))}; AUC {area}",
+        f"Class {classes[chosen]}: {of_class}; AUC {area}",
         f"At threshold {at:g}: " + "; ".join(f"{key} {value}" for key, value in here.items()),
     ]
+
+
+def _classes_of(column: Any, classes: Sequence[str], labels: Path) -> Any:
+    """Numbers of the classes in the cells of a column, below 0 without a label."""
+    numbers = {name: k for k, name in enumerate(classes)}
+    cells = column.where(column.notna(), "").astype(str)
+    true = cells.map({cell: class_of_cell(cell, numbers) for cell in cells.unique()})
+    if true.isna().any():
+        raise UserError(
+            f"Column {column.name!r} of {labels} holds a label that is no class of the model: the "
+            f"classes are {', '.join(classes)}.",
+            "label-unknown",
+        )
+    return true.to_numpy(int)
 
 
 def share(part: int, whole: int) -> str:
@@ -259,7 +279,8 @@ def _table(file: Path, column: str, by: Sequence[str], key: str) -> Any:
     """A table with these columns, numbers in those of ``by`` with a decimal point."""
     is_csv = file.suffix.lower() == ".csv"
     table = open_csv(file, as_written=[column, key]) if is_csv else open_parquet(file)
-    for name in filter(None, [column, *by, key]):
+    wanted = [*dict.fromkeys(filter(None, [column, *by, key]))]
+    for name in wanted:
         if name not in table.names:
             raise UserError(
                 f"{file} has no column {name!r}; it has {', '.join(table.names)}.",
@@ -268,4 +289,4 @@ def _table(file: Path, column: str, by: Sequence[str], key: str) -> Any:
             )
     if is_csv:
         table = plain_numbers(table, by)
-    return table.content.select([*dict.fromkeys(filter(None, [column, *by, key]))]).to_pandas()
+    return table.content.select(wanted).to_pandas()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -56,18 +56,32 @@ NAME = "name"
 """First column of the CSV where no column of the table has identifiers."""
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """How points are predicted, and how the file of it names and labels them.
+
+    Attributes
+    ----------
+    batch_size : number of points that the model processes at once.
+    priors : class priors of these points, by which probabilities are re-weighed: K numbers
+        separated by commas, or ``estimate`` to estimate them from the points and print them.
+    id_column : column of a table whose texts name the points in the CSV; it is no feature.
+    positive, threshold : a class, and the probability of it from which a point is labeled so; below
+        it has the most probable other label. By default the most probable label counts.
+    personal, trust_modules : see :func:`~fedul_flwr.results.predict.load_model`.
+    """
+
+    batch_size: int = 256
+    priors: str | None = None
+    id_column: str = ""
+    positive: str = ""
+    threshold: float | None = None
+    personal: Path | None = None
+    trust_modules: bool = False
+
+
 def write_predictions(
-    model: Path,
-    input_path: Path,
-    output: Path | None = None,
-    batch_size: int = 256,
-    priors: str | None = None,
-    *,
-    id_column: str = "",
-    positive: str = "",
-    threshold: float | None = None,
-    personal: Path | None = None,
-    trust_modules: bool = False,
+    model: Path, input_path: Path, output: Path | None = None, how: Prediction | None = None
 ) -> Path:
     """Label the points at ``input_path`` with a trained model, and write a CSV file.
 
@@ -78,18 +92,11 @@ def write_predictions(
         ``.parquet``, ``.npz`` or ``.csv`` file.
     output : the CSV to write, by default ``<input>-predictions.csv`` in the working directory.
         An existing one is replaced only after all predictions succeeded.
-    batch_size : number of points that the model processes at once.
-    priors : class priors of these points, by which probabilities are re-weighed: K numbers
-        separated by commas, or ``estimate`` to estimate them from the points and print them.
-    id_column : column of a table whose texts name the points in the CSV; it is no feature.
-    positive, threshold : a class, and the probability of it from which a point is labeled so; below
-        it has the most probable other label. By default the most probable label counts.
-    personal, trust_modules : see :func:`~fedul_flwr.results.predict.load_model`.
 
     Returns
     -------
     The CSV: ``name,label,class,confidence,p_<class>…``, one line per point; confidence is the
-    probability of the label. With ``id_column`` the first column has its name.
+    probability of the label. With an ``id_column`` the first column has its name.
 
     Raises
     ------
@@ -97,55 +104,56 @@ def write_predictions(
         If there is no usable model, points are missing or unreadable, priors do not fit the model,
         the identifiers cannot be used, or the output cannot be written.
     """
+    how = how or Prediction()
     if output is None:
         # The folder "." has no name until it is resolved.
         source = user_path(input_path)
         stem = source.name if source.is_dir() else source.stem
         output = Path(f"{stem or 'images'}-predictions.csv")
-    predictor = load_model(model, personal, trust_modules=trust_modules)
-    wanted = _parse_priors(priors, predictor)
-    header = _header(id_column or NAME, predictor.class_names)
-    read = [model, input_path, *([personal] if personal else [])]
+    predictor = load_model(model, how.personal, trust_modules=how.trust_modules)
+    classes = predictor.class_names
+    wanted = _parse_priors(how.priors, predictor)
+    header = _header(how.id_column or NAME, classes)
+    read = [model, input_path, *([how.personal] if how.personal else [])]
     target = output_file(output, read, ".csv", csv_text([header]).strip().encode())
-    if (threshold is None) == bool(positive):
+    if (how.threshold is None) == bool(how.positive):
         raise UserError("--threshold needs --positive CLASS, and it --threshold.", "option-missing")
-    chosen = class_named(predictor.class_names, positive) if positive else 0
-    names, probabilities = predict_file(predictor, input_path, id_column, batch_size, wanted)
-    if priors == ESTIMATE:
+    chosen = class_named(classes, how.positive) if how.positive else 0
+    names, points = open_file(predictor, input_path, how.id_column)
+    probabilities = predictor.predict_proba(points, how.batch_size, wanted)
+    if how.priors == ESTIMATE:
         estimate = predictor.estimate_priors(probabilities)
         probabilities = reweigh(probabilities, predictor.trained_priors(), estimate)
-        shares = zip(predictor.class_names, estimate, strict=True)
+        shares = zip(classes, estimate, strict=True)
         # Names come from a run's folder, and a terminal obeys control characters.
-        print(
-            "Estimated class priors: "
-            + ", ".join(f"{printable(name)} {share:.4f}" for name, share in shares)
-        )
+        said = ", ".join(f"{printable(name)} {share:.4f}" for name, share in shares)
+        print(f"Estimated class priors: {said}")
     labels = probabilities.argmax(axis=1)
-    if threshold is not None:
+    if how.threshold is not None:
         others = np.delete(probabilities, chosen, axis=1).argmax(axis=1)
         others += others >= chosen
-        labels = np.where(probabilities[:, chosen] >= threshold, chosen, others)
-    write_atomically(target, _table(header, names, probabilities, labels, predictor.class_names))
+        labels = np.where(probabilities[:, chosen] >= how.threshold, chosen, others)
+    rows: list[list[object]] = [[*header]]
+    for name, row, label in zip(names, probabilities, labels, strict=True):
+        numbers = (f"{value:.6g}" for value in (row[label], *row))
+        rows.append([write_cell(name), label, write_cell(classes[label]), *numbers])
+    write_atomically(target, csv_text(rows))
     return output
 
 
-def predict_file(
-    predictor: Predictor,
-    input_path: Path,
-    id_column: str = "",
-    batch_size: int = 256,
-    priors: NDArray[np.float64] | None = None,
-) -> tuple[list[str], NDArray[np.float64]]:
-    """Names and class probabilities ``(n, K)`` of the points of a file; notes go to stderr."""
+def open_file(
+    predictor: Predictor, input_path: Path, id_column: str = ""
+) -> tuple[list[str], Inputs]:
+    """Names of the points of a file, and the points as the model takes them; notes to stderr."""
     shape = predictor.input_shape
     names, opened = open_points(input_path, shape, predictor.table, id_column)
-    for note in reading_notes([opened]):
-        print(f"Note: {note}.", file=sys.stderr)
+    notes = [f"{note}." for note in reading_notes([opened])]
     if not isinstance(opened, Table | Texts):
-        for note in _differences(opened.survey(), shape):
-            print(f"Note: {note}", file=sys.stderr)
+        notes += _differences(opened.survey(), shape)
+    for note in notes:
+        print(f"Note: {note}", file=sys.stderr)
     (points,) = as_points([opened], shape, predictor.table)
-    return names, predictor.predict_proba(join_blocks(points, shape), batch_size, priors)
+    return names, join_blocks(points, shape)
 
 
 def class_named(classes: tuple[str, ...], name: str) -> int:
@@ -187,20 +195,6 @@ def _differences(survey: Survey, shape: InputShape) -> Iterator[str]:
             f"{kinds[survey.channels]} images are converted to {kinds.get(channels, channels)}, "
             "which the model was trained on."
         )
-
-
-def _table(
-    header: list[str],
-    names: list[str],
-    probabilities: NDArray[np.float64],
-    labels: NDArray[np.int64],
-    classes: tuple[str, ...],
-) -> str:
-    rows: list[list[object]] = [[*header]]
-    for name, row, label in zip(names, probabilities, labels, strict=True):
-        numbers = (f"{value:.6g}" for value in (row[label], *row))
-        rows.append([write_cell(name), label, write_cell(classes[label]), *numbers])
-    return csv_text(rows)
 
 
 def _parse_priors(text: str | None, predictor: Predictor) -> NDArray[np.float64] | None:
@@ -453,7 +447,14 @@ def _load_directory(directory: Path, personal: Path | None, trust_modules: bool)
             with torch.device("meta"):
                 _refuse_other_shapes(build(), weights, name)
         model = build()
-    _load_weights(model, weights, name, personal)
+    _refuse_other_shapes(model, weights, name)
+    state = _read_weights(weights)
+    if personal is not None:
+        if "personal" not in read_header(personal):
+            raise UserError(f"{personal} is no personal model of a run.", "model-file-wrong")
+        _refuse_other_shapes(model, personal, name, whole=False)
+        state |= _read_weights(personal)
+    model.load_state_dict(state)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # Of an unfinished run its last model says it, once clients have said it.
     prior = None if personal else (read_summary(directory) or data).get("test_prior")
@@ -551,47 +552,23 @@ def _options(settings: Mapping[str, Any]) -> ModelOptions:
     return SharedSettings.parse(named).model_options
 
 
-def _refuse_other_shapes(model: nn.Module, path: Path, name: str) -> None:
-    """Refuse weights that are not those of ``model``, which is on the meta device."""
-    try:
-        with safe_open(regular_file(path), "pt") as file:
-            shapes = {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise UserError(
-            f"Cannot read {path} as a safetensors file ({error}).", "model-file-wrong"
-        ) from error
-    for key, array in model.state_dict().items():
-        if shapes.get(key) != tuple(array.shape):
+def _refuse_other_shapes(model: nn.Module, path: Path, name: str, *, whole: bool = True) -> None:
+    """Refuse weights that are not those of ``model``, or not ``whole``: of a part of it."""
+    needed = {key: tuple(array.shape) for key, array in model.state_dict().items()}
+    with _reading(path), safe_open(regular_file(path), "pt") as file:
+        shapes = {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
+    for key in needed | shapes if whole else shapes:
+        if shapes.get(key) != needed.get(key):
             raise UserError(
                 f"{path} does not fit model {name!r}: {key} has the shape {shapes.get(key)}, and "
-                f"{tuple(array.shape)} is needed.",
+                f"{needed.get(key)} is needed.",
                 "model-mismatch",
             )
 
 
-def _load_weights(model: nn.Module, path: Path, name: str, personal: Path | None) -> None:
-    state = _read_weights(path)
-    if personal is not None:
-        if "personal" not in read_header(personal):
-            raise UserError(f"{personal} is no personal model of a run.", "model-file-wrong")
-        state |= _read_weights(personal)
-        path = personal
-    try:
-        model.load_state_dict(state, strict=True)
-    except RuntimeError as error:
-        reasons = " ".join(line.strip() for line in str(error).splitlines()[1:])
-        raise UserError(
-            f"{path} does not fit model {name!r}: {reasons}", "model-mismatch"
-        ) from error
-
-
 def _read_weights(path: Path) -> dict[str, torch.Tensor]:
-    try:
+    with _reading(path):
         state = load_file(regular_file(path))
-    except (SafetensorError, OSError) as error:
-        raise UserError(
-            f"Cannot read {path} as a safetensors file ({error}).", "model-file-wrong"
-        ) from error
     for key, array in state.items():
         if array.is_floating_point() and not array.isfinite().all():
             raise UserError(
@@ -599,6 +576,16 @@ def _read_weights(path: Path) -> dict[str, torch.Tensor]:
                 "model-not-finite",
             )
     return state
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (SafetensorError, OSError) as error:
+        raise UserError(
+            f"Cannot read {path} as a safetensors file ({error}).", "model-file-wrong"
+        ) from error
 
 
 def _comma(shape: tuple[object, ...]) -> str:

@@ -96,7 +96,5 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
         warnings = [text] if text else []
     for warning in warnings:
         log(WARNING, "%s", warning)
-    seconds = time.time() - began
-    write_labeling_summary(
-        directory, settings, strategy.record, len(nodes), seconds, scores, warnings
-    )
+    about = {"num_clients": len(nodes), "warnings": warnings, "seconds_total": time.time() - began}
+    write_labeling_summary(directory, settings, strategy.record, scores, about)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedul_flwr.config.method_settings import XCLPSettings
@@ -77,10 +77,8 @@ def write_labeling_summary(
     directory: store.RunDirectory,
     settings: RunConfig,
     record: RoundRecord,
-    num_clients: int,
-    seconds: float,
     scores: Mapping[str, Any],
-    warnings: Sequence[str],
+    about: Mapping[str, Any],
 ) -> None:
     """Write ``summary.json`` and the plots of a run that labeled its clients' points.
 
@@ -88,7 +86,7 @@ def write_labeling_summary(
     ----------
     record : traffic and failures.
     scores : from :func:`fedul_flwr.run.scores.score_labels`; empty if unknown.
-    warnings : sentences about these scores.
+    about : its number of clients, its time, and sentences about these scores.
     """
     sources = scores.get("sources", {})
     errors = {source: score.get("error") for source, score in sources.items()}
@@ -101,15 +99,13 @@ def write_labeling_summary(
             "dataset": settings.dataset,
             **_secure(settings.find(XCLPSettings)),
             "partition": settings.partition,
-            "num_clients": num_clients,
             "labeled_clients": record.clients,
             "seed": settings.seed,
             "test_error": errors.get(XCLP),
             "balanced_accuracy": sources.get(XCLP, {}).get("balanced_accuracy"),
             "scored_points": scores.get("points"),
             "errors": errors,
-            "warnings": list(warnings),
-            "seconds_total": seconds,
+            **about,
             "bytes_up": record.up.total(),
             "bytes_down": record.down.total(),
             "failures": record.failures,

@@ -1,6 +1,7 @@
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,15 @@ from safetensors.torch import save_file
 from fedul_flwr.data.safe_files import save_arrays
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
-from fedul_flwr.results.predict import load_model
-from fedul_flwr.results.predict import write_predictions as predict
+from fedul_flwr.results.predict import Prediction, load_model, write_predictions
 from tests.support.refusals import refuses
 from tests.support.synthetic_results import write_json
 
 CLASSES = ("zero", "one, or so", "2")
+
+
+def predict(model: Path, points: Path, output: Path | None = None, **how: Any) -> Path:
+    return write_predictions(model, points, output, Prediction(**how))
 
 
 @pytest.fixture

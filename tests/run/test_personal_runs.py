@@ -14,7 +14,7 @@ from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.predict import load_model, write_predictions
+from fedul_flwr.results.predict import Prediction, load_model, write_predictions
 from fedul_flwr.results.printed_summary import summary_rows
 from fedul_flwr.results.report import report
 from tests.support.fedmatch_exchanges import TINY
@@ -144,6 +144,5 @@ def test_an_owner_gets_a_file_and_is_told_where(
         assert predictor.priors is None
         assert about["labels_aside"] == 8
     with refuses("model-file-wrong", match="personal"):
-        write_predictions(
-            out, folders[0], personal=out / "model.safetensors", output=tmp_path / "p"
-        )
+        how = Prediction(personal=out / "model.safetensors")
+        write_predictions(out, folders[0], tmp_path / "p", how)
