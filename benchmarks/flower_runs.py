@@ -18,7 +18,11 @@ import psutil
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine.flower_run import as_toml
-from fedul_flwr.engine.flower_simulation import LocalSuperLink, run_app
+from fedul_flwr.engine.flower_simulation import (
+    end_marked,
+    new_home,
+    simulation_environment,
+)
 from fedul_flwr.engine.simulate import Engine
 
 Scalar = bool | int | float | str
@@ -147,38 +151,23 @@ def largest(runs: Iterable[Rounds], kind: str) -> float:
 def run_noop(num_rounds: int, output: Path, num_supernodes: int) -> tuple[list[float], Watch]:
     """Run the app without work; returns seconds of its rounds but the first, and memory."""
     output.mkdir(parents=True, exist_ok=True)
-    times = output / "times"
-    overrides: dict[str, Scalar] = {
-        "num-rounds": num_rounds,
-        "num-clients": num_supernodes,
-        "output": str(times),
-    }
-    app = Path(__file__).parent / "noop_app"
-    with LocalSuperLink() as superlink:
-        watch = Watch(superlink.pid)
-        _run(superlink, app, overrides, num_supernodes, watch, output)
+    times, home = output / "times", new_home()
+    numbers = [str(num_rounds), str(num_supernodes)]
+    try:
+        program = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.noop_simulation", *numbers, str(times)],
+            env=simulation_environment(home, ""),
+        )
+        watch = Watch(program.pid)
+        while program.poll() is None:
+            watch.poll()
+            time.sleep(0.2)
+    finally:
+        end_marked(home)
+    if program.returncode:
+        raise RuntimeError(f"The app without work ended with exit code {program.returncode}.")
     ends = [float(line.split()[1]) for line in times.read_text().splitlines()][1:]
     return [after - before for before, after in pairwise(ends)], watch
-
-
-def _run(
-    superlink: LocalSuperLink,
-    app: Path,
-    overrides: Mapping[str, Scalar],
-    num_supernodes: int,
-    watch: Watch,
-    output: Path,
-) -> None:
-    outcome = run_app(
-        superlink,
-        app,
-        overrides,
-        clients=(num_supernodes, 1.0, 0.0),
-        on_poll=watch.poll,
-        log_file=output / "flower.log",
-    )
-    if not outcome.succeeded:
-        raise RuntimeError(f"{outcome.status}: {outcome.details} (log in {output})")
 
 
 def is_client(process: psutil.Process) -> bool:

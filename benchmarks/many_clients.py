@@ -60,7 +60,7 @@ def measure(quick: bool) -> Outcome:
                 Bar(f"{count} clients, a message of ours above no-op", above, LIMIT, " ms")
             )
     outcome.notes.append(
-        "peak MB: SuperLink, Ray and all actors together, shared pages once (PSS), every 5 s"
+        "peak MB: server, Ray and all actors together, shared pages once (PSS), every 5 s"
     )
     outcome.plots.append(
         Growth(

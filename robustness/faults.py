@@ -132,14 +132,14 @@ def _be_attacked(bad: BadInput, root: Path, output: int) -> None:
 
 
 def _forbid_flower() -> None:
-    """A SuperLink that is started says so and ends the program."""
-    from fedul_flwr.engine import flower_simulation
+    """A simulation that is started says so and ends the program."""
+    from fedul_flwr.engine import simulate
 
-    def start(_: Any) -> None:
+    def start(*_: Any, **__: Any) -> None:
         print("STARTED", flush=True)
         os._exit(3)
 
-    flower_simulation.LocalSuperLink.__enter__ = start  # type: ignore[assignment,method-assign]
+    simulate.run_here = start
 
 
 def fingerprint(folder: Path) -> dict[str, str]:

@@ -25,9 +25,9 @@ from pathlib import Path
 import psutil
 
 from benchmarks.flower_runs import FORK, is_client
-from fedul_flwr.data.run_files.run_lock import SUPERLINK_HOME, require_unlocked
+from fedul_flwr.data.run_files.run_lock import require_unlocked
+from fedul_flwr.engine.flower_simulation import MARK, PREFIX
 from fedul_flwr.engine.simulate import Engine
-from fedul_flwr.engine.superlink import PREFIX
 from fedul_flwr.errors import UserError
 from tests.support.patience import quiet_seconds
 from tests.support.runs import last_model, metrics
@@ -162,12 +162,12 @@ def left_behind(output: Path) -> list[str]:
 
 
 def marked() -> list[psutil.Process]:
-    """Living processes of the SuperLinks and pools that were started here."""
+    """Living processes of the simulations and pools that were started here."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             environment = process.environ()
-            mark = environment.get(SUPERLINK_HOME, "")
+            mark = environment.get(MARK, "")
             if FORK in " ".join(process.cmdline()):
                 mark = environment.get("TMPDIR", "")
             if mark.startswith(tempfile.gettempdir()) and process.status() != "zombie":

@@ -37,9 +37,8 @@ from tests.support.runs import own_data_app, train
 
 ON_RAY = {
     "command line": "",
-    "server app": "flwr-simulation",
+    "server app": "ray_program",
     "Ray actor": "ray::",
-    "SuperLink": "superlink_guard",
 }
 """Programs of a run on Ray, with a part of their command lines."""
 DEPLOYED = ("SuperLink", "SuperNode", "server app")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,13 +11,11 @@ import typer
 from fedul_flwr.cli import options
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.data.cores import refuse_cpus
-from fedul_flwr.engine.simulate import Simulation, check_start, run_here, run_on
+from fedul_flwr.engine.simulate import Simulation, run_here
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
     from fedul_flwr.config.run_config import RunConfig
-    from fedul_flwr.engine.flower_simulation import LocalSuperLink
-    from fedul_flwr.experiments.trial import Simulate
 
 
 def compare(
@@ -89,37 +85,12 @@ def compare(
 
     how = Simulation(num_supernodes, client_cpus, client_gpus, verbose, engine)
 
-    @contextlib.contextmanager
-    def simulation() -> Iterator[Simulate]:
-        if engine != "ray":
-            yield lambda config, title: run_here(config, how, title)
-            return
-        with _SuperLinks() as superlinks:
+    def simulate(config: RunConfig, title: str) -> None:
+        run_here(config, how, title)
 
-            def run(config: RunConfig, title: str) -> None:
-                check_start(config, num_supernodes)
-                running = superlinks.running()
-                run_on(running, config, how, title)
-
-            yield run
-
-    with options.resumable(), simulation() as simulate:
+    with options.resumable():
         table = compare_files.compare(plan, simulate, typer.echo)
     print_rows(plan, table)
     typer.echo(f"Saved: {plan.output}")
     if any(row.failed for row in table):
         raise typer.Exit(1)
-
-
-class _SuperLinks(contextlib.ExitStack):
-    """One SuperLink for all trials: started on first use, and started again if it ends."""
-
-    _current: LocalSuperLink | None = None
-
-    def running(self) -> LocalSuperLink:
-        from fedul_flwr.engine.flower_simulation import LocalSuperLink
-
-        if self._current is None or self._current.exit_code() is not None:
-            typer.echo("Starting Flower's simulation …")
-            self._current = self.enter_context(LocalSuperLink())
-        return self._current

@@ -54,9 +54,8 @@ def label(
     config = resolve(overrides, base_dir=Path.cwd())
     directory = simulate(
         config,
-        Simulation(num_supernodes, client_cpus, client_gpus, verbose, engine),
+        Simulation(num_supernodes, client_cpus, client_gpus, verbose, engine, ray_address),
         named=bool(overrides.get("output")),
-        ray_address=ray_address,
         message_log=message_log,
     )
     from fedul_flwr.results.printed_summary import print_summary

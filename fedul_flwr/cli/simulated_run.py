@@ -57,9 +57,6 @@ def run(
     ] = None,
     client_cpus: options.ClientCpus = 1,
     client_gpus: options.ClientGpus = 0.0,
-    keep_superlink: Annotated[
-        bool, typer.Option("--keep-superlink", help="Leave the SuperLink running at the end.")
-    ] = False,
     verbose: options.Verbose = False,
     engine: options.EngineName = "processes",
     ray_address: options.RayAddress = "",
@@ -88,7 +85,6 @@ def run(
             "--num-supernodes": num_supernodes,
             "--client-cpus": client_cpus != 1,
             "--client-gpus": client_gpus,
-            "--keep-superlink": keep_superlink,
             "--engine": engine != "processes",
             "--ray-address": ray_address,
             "--message-log": message_log,
@@ -108,10 +104,8 @@ def run(
         config = config.model_copy(update={"num_rounds": int(overrides["num-rounds"])})
     directory = simulate(
         config,
-        Simulation(clients, client_cpus, client_gpus, verbose, engine),
+        Simulation(clients, client_cpus, client_gpus, verbose, engine, ray_address),
         named=bool(config.resume or overrides.get("output")),
-        keep_superlink=keep_superlink,
-        ray_address=ray_address,
         message_log=message_log,
     )
     from fedul_flwr.results.printed_summary import print_summary

@@ -21,8 +21,8 @@ from fedul_flwr.data.run_files.current_run import CURRENT_RUN
 from fedul_flwr.deploy.address import parse_listen
 from fedul_flwr.deploy.log_lines import FILTER, filter_output
 from fedul_flwr.deploy.status import LAST_RUN
-from fedul_flwr.engine.flower_run import scripts_directory
-from fedul_flwr.engine.superlink import end_processes, is_alive, runs_program, without_proxy
+from fedul_flwr.engine.flower_run import scripts_directory, without_proxy
+from fedul_flwr.engine.flower_simulation import end_processes, is_alive
 from fedul_flwr.engine.superlink_guard import run_superlink
 from fedul_flwr.errors import UserError
 
@@ -197,6 +197,15 @@ def _watch_processes() -> None:
     while True:
         time.sleep(WATCH)
         # Short programs that are started beside it do not count.
-        children |= {c for c in psutil.Process().children() if runs_program(c, SUPEREXEC)}
+        children |= {c for c in psutil.Process().children() if _is_superexec(c)}
         if ended := [process for process in children if not is_alive(process)]:
             start_again(f"its process {ended[0].pid} has ended")
+
+
+def _is_superexec(process: psutil.Process) -> bool:
+    """Whether a live process runs Flower's SuperExec, perhaps by an interpreter."""
+    try:
+        words = [process.name(), *process.cmdline()[:3]]
+    except psutil.Error:
+        return False
+    return is_alive(process) and any(Path(word).name == SUPEREXEC for word in words)

@@ -16,7 +16,6 @@ from fedul_flwr.data.run_files.current_run import run_in_words
 from fedul_flwr.deploy.certificates import validity
 from fedul_flwr.deploy.init import OWNERS
 from fedul_flwr.engine.flower_run import FlowerProgram
-from fedul_flwr.engine.superlink import without_proxy
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.ledger import Ledger
 from fedul_flwr.federated.nodes import read_owners
@@ -144,4 +143,4 @@ def connected(server: Path) -> Iterator[FlowerProgram]:
         if entry.returncode:
             raise UserError(f"{script[0]} failed: {entry.stderr.strip()}", "flower-failed")
         (home / "config.toml").write_text(entry.stdout, encoding="utf-8")
-        yield FlowerProgram(without_proxy(environment))
+        yield FlowerProgram(environment)

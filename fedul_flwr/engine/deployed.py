@@ -49,7 +49,6 @@ def run_deployed(
         stamp,
         start_run,
     )
-    from fedul_flwr.engine.superlink import without_proxy
 
     _refuse_unknown(superlink)
     output = Path(config.output)
@@ -59,7 +58,7 @@ def run_deployed(
         config = config.model_copy(update={"output": str(output)})
     log, error = output / "flower.log", output / ERROR
     before, summary_before = stamp(error), stamp(output / SUMMARY)
-    flwr = FlowerProgram(without_proxy(os.environ))
+    flwr = FlowerProgram(os.environ)
     again = f"fedul-flwr run --federation {superlink} --resume"
     with RunProgress(config, log_to_show=log if verbose else None) as progress:
         try:
@@ -78,7 +77,7 @@ def run_deployed(
             flwr.close()
     if outcome.succeeded:
         return output if stamp(output / SUMMARY) != summary_before else None
-    raise failure(outcome, error, before, log, again)
+    raise failure(outcome.details, error, before, log, again)
 
 
 def _refuse_unknown(superlink: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.util
 import json
 import os
 import re
@@ -107,13 +108,29 @@ def app_files(root: Path) -> Iterator[Path]:
                 yield path
 
 
-GENERIC = "An error was encountered. Ending simulation."
-"""Flower's reason where it gives none."""
 _POLL_SECONDS = 0.2
-_RAISED = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Exit)\b.*$", re.MULTILINE)
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 _FORCED_COLORS = ("FORCE_COLOR", "CLICOLOR_FORCE")
 """Variables of notebooks, by which Flower would put colors into its answers."""
+
+
+def without_proxy(environment: Mapping[str, str]) -> dict[str, str]:
+    """A copy of environment variables in which no proxy comes between processes of this machine.
+
+    Flower's programs use httpx, which fails at its start for a SOCKS proxy, wherever it would
+    connect to, unless it has socksio: without that, such a proxy is left out.
+    """
+    env = dict(environment)
+    if importlib.util.find_spec("socksio") is None:
+        proxies = [key for key in env if key.lower().endswith("_proxy")]
+        for key in proxies:
+            if env[key].lower().startswith("socks"):
+                del env[key]
+    # gRPC does not look at no_proxy where it has a variable of its own.
+    keys = [key for key in ("no_grpc_proxy", "NO_GRPC_PROXY") if key in env]
+    for key in ("NO_PROXY", "no_proxy", *keys):
+        env[key] = ",".join(filter(None, [env.get(key), "127.0.0.1", "localhost"]))
+    return env
 
 
 class FlowerProgram:
@@ -127,7 +144,11 @@ class FlowerProgram:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = {
-            **{key: value for key, value in environment.items() if key not in _FORCED_COLORS},
+            **{
+                key: value
+                for key, value in without_proxy(environment).items()
+                if key not in _FORCED_COLORS
+            },
             "PYTHONUNBUFFERED": "1",
             "PYTHONUTF8": "1",
             "FLWR_TELEMETRY_ENABLED": "0",
@@ -315,8 +336,7 @@ def _outcome(status: str, details: str) -> RunOutcome | None:
         return RunOutcome(status, "")
     if details == "N/A":
         return RunOutcome(status, f"Flower reports {status} without a reason.")
-    reason = details.removeprefix("Simulation failed with exception: ").strip()
-    return RunOutcome(status, reason)
+    return RunOutcome(status, details.strip())
 
 
 def follow(
@@ -341,7 +361,7 @@ def follow(
         status = ("", "") if is_copied else run.status()
         if outcome := _outcome(*status):
             on_poll()  # for lines written after the last poll
-            return explained(outcome, read_log(log_file, start))
+            return outcome
         if reason := lost(is_copied or status != ("", "")):
             stream.join(1.0)
             on_poll()
@@ -363,18 +383,6 @@ def as_toml(settings: Mapping[str, bool | int | float | str]) -> str:
     return "".join(f"{key} = {text(value)}\n" for key, value in settings.items())
 
 
-def explained(outcome: RunOutcome, log: str) -> RunOutcome:
-    """Add the exception from the log that Flower's details leave out."""
-    if outcome.succeeded:
-        return outcome
-    raised = [line.strip() for line in _RAISED.findall(log) if GENERIC not in line]
-    if outcome.details == GENERIC:
-        lines = raised[:1]  # the first exception of a chain is the cause
-    else:
-        lines = [line for line in raised if line.endswith(": " + outcome.details.split("\n")[0])]
-    return RunOutcome(outcome.status, lines[0]) if lines else outcome
-
-
 def stamp(path: Path) -> tuple[int, int] | None:
     """Time of change and size of a file; None if there is none."""
     try:
@@ -385,12 +393,13 @@ def stamp(path: Path) -> tuple[int, int] | None:
 
 
 def failure(
-    outcome: RunOutcome, error: Path, before: tuple[int, int] | None, log: Path, command: str
+    why: str, error: Path, before: tuple[int, int] | None, log: Path, command: str
 ) -> UserError:
     """The error that tells why a run failed.
 
     Parameters
     ----------
+    why : the reason that is visible from outside.
     error : file in which the server app says so in one sentence; it counts if it has changed.
     before : its :func:`stamp` before the run.
     log : the run's log.
@@ -398,19 +407,11 @@ def failure(
     """
     from fedul_flwr.config.run_config import LAST_MODEL
 
-    reason = UserError(outcome.details, "run-failed")
+    reason = UserError(why, "run-failed")
     if (error.parent / LAST_MODEL).exists():  # a server app that was killed says nothing itself
         again = f"{command} {error.parent} continues after the last complete round."
-        reason = UserError(f"{outcome.details}\n{again}", "run-failed")
+        reason = UserError(f"{why}\n{again}", "run-failed")
     if stamp(error) not in (None, before):
         text = error.read_text(encoding="utf-8", errors="replace").strip()
         reason = UserError.from_text(text) if text else reason
     return UserError(f"{reason}\nThe log of the run is {log}.", reason.code)
-
-
-def read_log(path: Path, start: int = 0) -> str:
-    """Text of a log from position ``start`` on; empty if it cannot be read."""
-    try:
-        return path.read_bytes()[start:].decode("utf-8", errors="replace")
-    except OSError:
-        return ""

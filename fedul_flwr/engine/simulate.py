@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from fedul_flwr.config.run_config import RunConfig
-    from fedul_flwr.engine.flower_simulation import LocalSuperLink
 
 
 @contextlib.contextmanager
@@ -272,6 +270,7 @@ class Simulation:
     client_cpus, client_gpus : of each client that runs at the same time as others.
     verbose : show Flower's log.
     engine : see :data:`Engine`; ``in-process`` can also record messages.
+    ray_address : Ray cluster that runs the clients, with engine ``ray``; empty for one of its own.
     """
 
     num_supernodes: int
@@ -279,6 +278,7 @@ class Simulation:
     client_gpus: float = 0.0
     verbose: bool = False
     engine: Engine = "processes"
+    ray_address: str = ""
 
 
 def simulate(
@@ -286,29 +286,25 @@ def simulate(
     simulation: Simulation,
     *,
     named: bool = True,
-    keep_superlink: bool = False,
-    ray_address: str = "",
     message_log: Path | None = None,
 ) -> Path:
     """Run a simulation.
 
     Parameters
     ----------
-    ray_address : Ray cluster that runs the clients, with engine ``ray``; empty for one of its own.
     named : whether the user has named ``config.output``; if not, it gets a suffix where it exists.
 
     Returns
     -------
     The directory of the results.
     """
-    from fedul_flwr.data.run_files.run_lock import require_unlocked
+    from fedul_flwr.data.run_files.run_lock import lock_directory, locked, require_unlocked
     from fedul_flwr.results.tracking import refuse_missing
 
-    engine = simulation.engine
+    engine, ray_address = simulation.engine, simulation.ray_address
     refuse_missing(config.tracking)
     for option, value, needed in (
         ("--message-log", message_log, "in-process"),
-        ("--keep-superlink", keep_superlink, "ray"),  # others start no SuperLink
         ("--ray-address", ray_address, "ray"),
     ):
         if value and engine != needed:
@@ -324,49 +320,22 @@ def simulate(
     if engine == "processes":
         load_early()
     require_unlocked(Path(config.output))
-    if engine == "ray":
-        from fedul_flwr.engine.flower_simulation import LocalSuperLink, refuse_silent_cluster
+    if ray_address:
+        from fedul_flwr.engine.flower_simulation import refuse_silent_cluster
 
-        if ray_address:
-            refuse_silent_cluster(ray_address)
-
-        print("Starting Flower's simulation …", flush=True)
-        superlink = LocalSuperLink(
-            persistent=keep_superlink,
-            ray_address=ray_address,
-            home=Path(config.output).parent if ray_address else None,
-        )
-        # The check loads torch, which takes as long as the SuperLink's start.
-        with ThreadPoolExecutor(1) as thread:
-            checked = thread.submit(check_start, config, simulation.num_supernodes)
-            with superlink:
-                try:
-                    chosen = checked.result()
-                except BaseException:
-                    superlink.keep = False
-                    raise
-                config = _checked(config, chosen, named=named)
-                run_on(superlink, config, simulation)
-        return Path(config.output)
+        refuse_silent_cluster(ray_address)
     with waiting(f"Loading {data_name(config)} …"):
         chosen = check_start(config, simulation.num_supernodes)
-    config = _checked(config, chosen, named=named)
-    run_here(config, simulation, message_log=message_log)
-    return Path(config.output)
-
-
-def _checked(config: RunConfig, chosen: str, *, named: bool) -> RunConfig:
-    """``config`` of a checked run with a directory that can be written, a new one if the user has
-    named none; shows what :func:`check_start` said, and notes the rounds of a resumed run."""
-    from fedul_flwr.data.run_files.run_lock import lock_directory, locked
-
     if chosen:
         print(chosen, flush=True)
     if not named:
         config = config.model_copy(update={"output": str(lock_directory(Path(config.output)))})
     with locked(Path(config.output), "command"):
         pass
-    return plan_rounds(config, config.num_rounds) if config.resume else config
+    if config.resume:
+        config = plan_rounds(config, config.num_rounds)
+    run_here(config, simulation, message_log=message_log)
+    return Path(config.output)
 
 
 def check_start(config: RunConfig, num_supernodes: int) -> str:
@@ -377,75 +346,48 @@ def check_start(config: RunConfig, num_supernodes: int) -> str:
         return check_start(config, num_supernodes)
 
 
-def run_on(
-    superlink: LocalSuperLink, config: RunConfig, simulation: Simulation, title: str = ""
-) -> None:
-    """Run on a SuperLink; a failure raises a UserError with its reason and the log's path."""
-    from fedul_flwr.data.run_files.run_lock import LOCKS, locked
-    from fedul_flwr.engine.flower_run import failure, stamp
-    from fedul_flwr.engine.flower_simulation import app_directory, run_app
-
-    output = Path(config.output)
-    log, error_file = output / "flower.log", output / "error.txt"
-    with locked(output, "command", str(superlink.home)) as check:
-        is_new = [path.name for path in output.iterdir()] == [LOCKS]
-        if not config.resume:
-            log.unlink(missing_ok=True)
-        error_before = stamp(error_file)
-        shown = log if simulation.verbose else None
-        with RunProgress(config, log_to_show=shown, title=title) as progress:
-            outcome = run_app(
-                superlink,
-                app_directory(),
-                config.to_flat(),
-                clients=(
-                    simulation.num_supernodes,
-                    simulation.client_cpus,
-                    simulation.client_gpus,
-                ),
-                on_poll=progress.poll,
-                log_file=log,
-            )
-        if outcome.succeeded:
-            return
-        failed = failure(outcome, error_file, error_before, log, "fedul-flwr run --resume")
-        check()
-        if is_new and not progress.rounds_seen:
-            _remove_others(output, {log.name, error_file.name, LOCKS})
-    raise failed
-
-
 def run_here(
     config: RunConfig,
     simulation: Simulation,
     title: str = "",
     message_log: Path | None = None,
 ) -> None:
-    """Run without Flower's SuperLink, and show the same progress; other threads' runs wait."""
+    """Run, and show progress; other threads' runs wait."""
     import logging
 
     from fedul_flwr.data.run_files.run_lock import LOCKS, locked
     from fedul_flwr.engine.flower_logs import flower_logs
 
+    output = Path(config.output)
+    log = output / "flower.log"
+
     def run() -> None:
-        count = simulation.num_supernodes
+        count, each = simulation.num_supernodes, (simulation.client_cpus, simulation.client_gpus)
         if simulation.engine == "in-process":
             from fedul_flwr.engine.in_process import run_in_process
 
             run_in_process(config, count, message_log=message_log)
+        elif simulation.engine == "ray":
+            from fedul_flwr.engine.flower_run import failure, stamp
+            from fedul_flwr.engine.flower_simulation import run_on_ray
+
+            error = output / "error.txt"
+            before = stamp(error)
+            if reason := run_on_ray(config, count, *each, simulation.ray_address, log):
+                raise failure(reason, error, before, log, "fedul-flwr run --resume")
         else:
             from fedul_flwr.engine.processes import run_in_processes
 
-            run_in_processes(config, count, simulation.client_cpus, simulation.client_gpus)
+            run_in_processes(config, count, *each)
 
-    output = Path(config.output)
-    log = output / "flower.log"
     with exclusive(), locked(output, "command") as check:
         is_new = [path.name for path in output.iterdir()] == [LOCKS]
         if not config.resume:
             log.unlink(missing_ok=True)
         shown = logging.INFO if simulation.verbose else logging.ERROR
-        with flower_logs(shown, log), RunProgress(config, title=title) as progress:
+        # Ray's clients write the log in other processes.
+        tail = log if simulation.verbose and simulation.engine == "ray" else None
+        with flower_logs(shown, log), RunProgress(config, tail, title) as progress:
             try:
                 with _polled(progress):
                     run()

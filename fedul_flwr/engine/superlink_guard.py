@@ -2,8 +2,6 @@
 
 Every user of a machine can connect to its loopback ports. A SuperLink runs the programs that it is
 sent, and it has no accounts, so it must not answer other users. No option of Flower's does this.
-
-``python -m fedul_flwr.engine.superlink_guard OPTIONS`` takes the options of ``flower-superlink``.
 """
 
 from __future__ import annotations
@@ -176,7 +174,3 @@ def _is_in_a_process(client: Address, server: Address) -> bool:
         ):
             return True
     return False
-
-
-if __name__ == "__main__":
-    run_superlink()

@@ -8,15 +8,13 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.overrides import parse_overrides
-from fedul_flwr.engine import flower_simulation as launcher
-from fedul_flwr.engine.flower_simulation import RunOutcome
 from fedul_flwr.errors import UserError
 from tests.support.refusals import code_of
 
@@ -33,27 +31,14 @@ class FakeConfig(SimpleNamespace):
         return {"method": self.method, "output": self.output}
 
 
-class FakeSuperLink:
-    home = Path("superlink")
-
-    def __init__(self, persistent: bool = False, **options: Any) -> None:
-        self.keep, self.options = persistent, options
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 class Stage:
     """What the commands call, replaced; a test says what the run writes and how it ends."""
 
     def __init__(self) -> None:
         self.overrides: list[dict[str, Any]] = []
-        self.calls: list[dict[str, Any]] = []
+        self.calls: list[tuple[Any, ...]] = []
         self.summaries: list[Path] = []
-        self.outcome = RunOutcome("finished:completed", "")
+        self.reason = ""
         self.write: Callable[[Path], None] = lambda output: rounds(output, 1, 2)
 
     def resolve(self, overrides: dict[str, Any], base_dir: Path) -> FakeConfig:
@@ -69,13 +54,11 @@ class Stage:
             resume=overrides.get("resume", ""),
         )
 
-    def run_app(self, superlink: Any, app_dir: Path, flat: Any, **kwargs: Any) -> RunOutcome:
-        self.calls.append({"superlink": superlink, "flat": flat, **kwargs})
-        kwargs["log_file"].parent.mkdir(parents=True, exist_ok=True)
-        kwargs["log_file"].write_text("a log line\n")
-        self.write(Path(flat["output"]))
-        kwargs["on_poll"]()
-        return self.outcome
+    def run_on_ray(self, config: FakeConfig, *how: Any) -> str:
+        self.calls.append(how)
+        how[-1].write_text("a log line\n")
+        self.write(Path(config.output))
+        return self.reason
 
 
 def rounds(output: Path, *steps: int) -> None:
@@ -95,8 +78,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
     stage = Stage()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fedul_flwr.config.run_config.resolve", stage.resolve)
-    monkeypatch.setattr(launcher, "LocalSuperLink", FakeSuperLink)
-    monkeypatch.setattr(launcher, "run_app", stage.run_app)
+    monkeypatch.setattr("fedul_flwr.engine.flower_simulation.run_on_ray", stage.run_on_ray)
     monkeypatch.setattr("fedul_flwr.engine.simulate.check_start", lambda config, clients: None)
     for module in ("engine.simulate", "cli.simulated_run"):
         monkeypatch.setattr(f"fedul_flwr.{module}.load_early", lambda: None)
@@ -141,14 +123,12 @@ def test_overrides_refused(value: str, words: str) -> None:
 
 def test_run_passes_everything_on(stage: Stage, tmp_path: Path) -> None:
     options = ["-c", "seed=3", "--run-config", "seed=4", "--num-supernodes", "6"]
-    more = ["--output", "here", "--client-cpus", "2", "--client-gpus", "0.5", "--keep-superlink"]
+    more = ["--output", "here", "--client-cpus", "2", "--client-gpus", "0.5"]
     result = runner.invoke(app, [*ON_RAY, *options, *more])
     assert result.exit_code == 0, result.output
     assert stage.overrides == [{"seed": 4, "output": "here"}]
     call = stage.calls[0]
-    assert call["clients"] == (6, 2, 0.5)
-    assert call["superlink"].keep
-    assert call["log_file"] == tmp_path / "here" / "flower.log"
+    assert call == (6, 2, 0.5, "", tmp_path / "here" / "flower.log")
     assert stage.summaries == [tmp_path / "here"]
     assert "round 1/2: test error 8.00 %, 1.5 s" in result.output
     assert "round 2/2: test error 4.00 %, 1.5 s" in result.output
@@ -157,7 +137,7 @@ def test_run_passes_everything_on(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_failure_tells_flowers_reason(stage: Stage, tmp_path: Path) -> None:
-    stage.outcome = RunOutcome("finished:failed", "ValueError: broken")
+    stage.reason = "ValueError: broken"
     result = runner.invoke(app, ON_RAY)
     assert result.exit_code == 1
     assert "Error: ValueError: broken\n" in result.stderr
@@ -220,30 +200,26 @@ def test_given_no_engine_then_a_pool_of_processes_runs_it(
 
 
 @pytest.mark.parametrize("engine", ["processes", "in-process"])
-@pytest.mark.parametrize("option", [["--keep-superlink"], ["--ray-address", "auto"]])
-def test_options_without_a_superlink(stage: Stage, engine: str, option: list[str]) -> None:
-    result = runner.invoke(app, ["run", "--engine", engine, *option])
+def test_options_without_ray(stage: Stage, engine: str) -> None:
+    result = runner.invoke(app, ["run", "--engine", engine, "--ray-address", "auto"])
     assert result.exit_code == 1
     assert code_of(result.stderr) == "option-without-effect"
 
 
-def test_given_a_run_that_cannot_begin_then_no_superlink_is_kept_for_it(
+def test_given_a_run_that_cannot_begin_then_nothing_is_written(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    kept: list[bool] = []
-
     def refuse(config: FakeConfig, clients: int) -> None:
         raise UserError("No such data set.")
 
     monkeypatch.setattr("fedul_flwr.engine.simulate.check_start", refuse)
-    monkeypatch.setattr(FakeSuperLink, "__exit__", lambda link, *_: kept.append(link.keep))
-    result = runner.invoke(app, [*ON_RAY, "--keep-superlink"])
+    result = runner.invoke(app, ON_RAY)
     assert (result.exit_code, result.stderr) == (1, "Error: No such data set.\n")
-    assert (kept, stage.calls) == ([False], [])
+    assert stage.calls == []
     assert not (tmp_path / "out").exists()
 
 
-def test_given_a_cluster_then_the_superlink_is_told_and_lives_beside_the_output(
+def test_given_a_cluster_then_it_is_asked_for(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -252,8 +228,7 @@ def test_given_a_cluster_then_the_superlink_is_told_and_lives_beside_the_output(
     options = ["--ray-address", "head:6379", "--client-cpus", "100000", "--output", "a/b"]
     assert runner.invoke(app, [*ON_RAY, *options]).exit_code == 0
     [call] = stage.calls
-    assert call["superlink"].options["ray_address"] == "head:6379"
-    assert call["superlink"].options["home"] == tmp_path / "a"
+    assert call[3] == "head:6379"
 
 
 def test_demo_has_a_ceiling(stage: Stage, processes: list[tuple[Any, ...]], tmp_path: Path) -> None:

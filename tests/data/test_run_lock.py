@@ -3,6 +3,8 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,6 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.run_files.run_lock import (
-    SUPERLINK_HOME,
     DirectoryLockedError,
     Role,
     lock_directory,
@@ -38,11 +39,11 @@ def other() -> Iterator[Callable[..., int]]:
     """``other(directory, role)`` lets another process lock it, until the end; returns its id."""
     children: list[int] = []
 
-    def start(directory: Path, role: Role = "server", superlink: str = "") -> int:
+    def start(directory: Path, role: Role = "server") -> int:
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
-            with locked(directory, role, superlink):
+            with locked(directory, role):
                 os.write(write, b".")
                 signal.pause()
             os._exit(0)
@@ -76,16 +77,15 @@ def test_given_a_run_when_another_starts_there_then_it_is_told_who_holds_it(
         require_unlocked(tmp_path)
 
 
-def test_given_a_command_and_its_own_superlink_then_the_server_app_may_write(
-    tmp_path: Path, other: Callable[..., int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other(tmp_path, "command", "/tmp/fedul-x")
-    monkeypatch.setenv(SUPERLINK_HOME, "/tmp/fedul-x")
-    with locked(tmp_path, "server"):
-        pass
-    monkeypatch.setenv(SUPERLINK_HOME, "/tmp/fedul-y")
-    with pytest.raises(DirectoryLockedError), locked(tmp_path, "server"):
-        pass
+def test_given_a_command_then_the_program_that_it_starts_may_write(tmp_path: Path) -> None:
+    program = f"""
+from pathlib import Path
+from fedul_flwr.data.run_files.run_lock import locked
+with locked(Path({str(tmp_path)!r}), "server"):
+    pass
+"""
+    with locked(tmp_path, "command"):
+        subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_given_a_process_that_was_killed_then_its_directory_is_free(tmp_path: Path) -> None:

@@ -18,10 +18,9 @@ import psutil
 import pytest
 
 from fedul_flwr.data.columns import read_columns
-from fedul_flwr.data.run_files.run_lock import SUPERLINK_HOME
 from fedul_flwr.deploy.init import CONNECTION
 from fedul_flwr.deploy.status import status
-from fedul_flwr.engine.superlink import PREFIX, end_superlink
+from fedul_flwr.engine.flower_simulation import MARK, PREFIX, end_marked
 from tests.support.deployment import PROGRAMS, Deployment, free_ports, write_settings
 from tests.support.learnable_owners import NO_DATA, write_sets
 from tests.support.patience import PATIENCE, wait_until
@@ -174,7 +173,7 @@ def flower_of_ones_own(tmp_path: Path) -> Iterator[dict[str, str]]:
     environment = {
         **{key: os.environ[key] for key in os.environ if not key.startswith("FLWR_")},
         **{
-            SUPERLINK_HOME: str(home),
+            MARK: str(home),
             "FLWR_HOME": str(home),
             "FLWR_LOCAL_CONTROL_API_PORT": str(control),
         },
@@ -183,14 +182,13 @@ def flower_of_ones_own(tmp_path: Path) -> Iterator[dict[str, str]]:
         **{"PATH": os.pathsep.join([str(PROGRAMS), os.environ["PATH"]]), "OMP_NUM_THREADS": "1"},
     }
     yield environment
-    (home / "config.toml").touch()
-    end_superlink(home)
+    end_marked(home)
     assert [one for one in psutil.process_iter() if belongs_to(one, home)] == []
 
 
 def belongs_to(process: psutil.Process, home: Path) -> bool:
     try:
-        return process.environ().get(SUPERLINK_HOME) == str(home) and process.pid != os.getpid()
+        return process.environ().get(MARK) == str(home) and process.pid != os.getpid()
     except psutil.Error:
         return False
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.engine import deployed
-from fedul_flwr.engine.flower_run import RunOutcome, failure
+from fedul_flwr.engine.flower_run import failure
 from fedul_flwr.errors import UserError
 
 runner = CliRunner()
@@ -132,12 +132,12 @@ def test_given_ctrl_c_then_the_run_is_stopped_and_can_be_resumed(flower: FakeFlo
 def test_given_a_server_that_died_after_a_round_then_the_error_says_how_to_resume(
     tmp_path: Path,
 ) -> None:
-    outcome = RunOutcome("lost", "The SuperLink has not answered.")
+    why = "The SuperLink has not answered."
     where = (tmp_path / "error.txt", None, tmp_path / "flower.log", "fedul-flwr run --resume")
-    assert "--resume" not in str(failure(outcome, *where))  # there is nothing to resume
+    assert "--resume" not in str(failure(why, *where))  # there is nothing to resume
     (tmp_path / "last.safetensors").touch()
-    assert f"fedul-flwr run --resume {tmp_path} continues" in str(failure(outcome, *where))
+    assert f"fedul-flwr run --resume {tmp_path} continues" in str(failure(why, *where))
     (tmp_path / "error.txt").write_text("A client failed. [client-failed]\n")
-    error = failure(outcome, *where)
+    error = failure(why, *where)
     assert error.code == "client-failed"  # the server app has said why itself
     assert "--resume" not in str(error)

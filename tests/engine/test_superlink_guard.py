@@ -2,10 +2,13 @@
 
 import ast
 import asyncio
+import contextlib
 import http.client
 import inspect
 import os
 import socket
+import subprocess
+import sys
 import textwrap
 import threading
 import time
@@ -17,7 +20,6 @@ import pytest
 import uvicorn
 from flwr.superlink.cli.flower_superlink import _run_superlink_http_api
 
-from fedul_flwr.engine.superlink import LocalSuperLink, _new_home, superlink_environment
 from fedul_flwr.engine.superlink_guard import (
     KERNEL_TABLES,
     Address,
@@ -26,6 +28,7 @@ from fedul_flwr.engine.superlink_guard import (
     belongs_to_user,
     run_superlink,
 )
+from tests.support.deployment import free_ports
 from tests.support.other_user import as_other_user
 from tests.support.patience import quiet_seconds
 
@@ -93,15 +96,21 @@ def test_given_a_body_that_is_large_or_of_unknown_length_when_sent_to_an_open_pa
 @needs_root
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_given_another_user_when_it_submits_a_run_then_the_superlink_refuses() -> None:
-    with LocalSuperLink() as superlink:
-        address = "127.0.0.1", int(superlink.address.rpartition(":")[2])
-        path = "/v1/control/start-run"
+    [port] = free_ports(1)
+    address, path = ("127.0.0.1", port), "/v1/control/start-run"
+    program = "from fedul_flwr.engine.superlink_guard import run_superlink; run_superlink()"
+    options = ["--insecure", "--isolation", "process", "--host", address[0], "--port", str(port)]
+    with subprocess.Popen([sys.executable, "-c", program, *options]) as superlink:
+        for _ in quiet_seconds(60):
+            with contextlib.suppress(OSError), socket.create_connection(address):
+                break
         assert as_other_user(lambda: ask(address, path)) == 403
         with socket.create_connection(address) as ours:
             # A proxy's headers would put another address in place of the true one.
             claim = {"X-Forwarded-For": f"{address[0]}:{ours.getsockname()[1]}"}
             assert as_other_user(lambda: ask(address, path, claim)) == 403
         assert ask(address, path) not in (403, 404)  # it exists, and we are let through
+        superlink.terminate()
 
 
 def options_of_uvicorn(function: Callable[..., object]) -> set[str]:
@@ -146,17 +155,3 @@ def test_given_a_request_without_addresses_when_it_comes_then_it_is_refused() ->
 
     asyncio.run(SameUserOnly(hello)(scope, receive, send))
     assert sent[0]["status"] == 403
-
-
-def test_given_a_superlink_when_it_starts_ray_then_ray_asks_for_a_secret_token() -> None:
-    superlink = LocalSuperLink()
-    superlink.home = _new_home()
-    try:
-        environment = superlink_environment(superlink.home, "")
-        token = Path(environment["RAY_AUTH_TOKEN_PATH"])
-        assert environment["RAY_AUTH_MODE"] == "token"
-        assert len(token.read_text()) == 64
-        assert token.stat().st_mode & 0o077 == 0
-        assert superlink.home.stat().st_mode & 0o077 == 0
-    finally:
-        superlink.stop()

@@ -2,15 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.engine import flower_simulation as launcher
-from fedul_flwr.engine.flower_simulation import RunOutcome
+from fedul_flwr.engine import flower_simulation
 from tests.experiments.conftest import csv_rows
 from tests.support.refusals import code_of
 from tests.support.runs import assert_same_run
@@ -90,49 +89,30 @@ def test_given_two_methods_and_seeds_then_each_trial_is_the_run_of_the_run_comma
     assert done.exit_code == 0
     assert_same_run(output / "fedul" / "seed-1", here / "plain")
 
-    # Nothing is left to simulate, and no SuperLink starts.
+    # Nothing is left to simulate, and Flower does not start.
     ran.clear()
-    monkeypatch.setattr(launcher, "LocalSuperLink", None)
+    monkeypatch.setattr(flower_simulation, "run_on_ray", None)
     again = compare(*TWO, "-c", QUICK, "--engine", "ray")
     assert again.exit_code == 0
     assert ran == []
     assert "4 of 4 " in again.output
 
 
-def test_given_a_dead_superlink_then_another(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    links: list[Any] = []
-    used: list[tuple[Any, dict[str, Any]]] = []
+def test_given_ray_then_a_failed_trial_says_why_and_costs_no_other(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[tuple[Any, ...]] = []
 
-    class FakeSuperLink:
-        code: int | None = None
-        home = Path("superlink")
+    def run_on_ray(config: RunConfig, *how: Any) -> str:
+        used.append(how[:-1])
+        return "It died."
 
-        def __enter__(self) -> Self:
-            links.append(self)
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            links.append("stopped")
-
-        def exit_code(self) -> int | None:
-            return self.code
-
-    def run_app(superlink: Any, app_dir: Path, flat: Any, **options: Any) -> RunOutcome:
-        used.append((superlink, options))
-        if len(used) == 2:
-            superlink.code = 1
-        return RunOutcome("lost", "It died.")
-
-    monkeypatch.setattr(launcher, "LocalSuperLink", FakeSuperLink)
-    monkeypatch.setattr(launcher, "run_app", run_app)
+    monkeypatch.setattr(flower_simulation, "run_on_ray", run_on_ray)
     options = ("--client-cpus", "2", "--client-gpus", "0.5", "-c", QUICK, "--engine", "ray")
     done = compare(*TWO, *options)
     assert done.exit_code == 1
     assert done.output.count("It died. The log of the run is ") == 8  # at once, and at the end
-    first, second = links[:2]  # the dead one is replaced
-    assert [link for link, _ in used] == [first, first, second, second]
-    assert links[2:] == ["stopped", "stopped"]
-    assert used[0][1]["clients"] == (3, 2, 0.5)
+    assert used == [(3, 2, 0.5, "")] * 4
 
 
 LABELING = """

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.data.safe_files import write_atomically
-from fedul_flwr.engine import flower_simulation
 from fedul_flwr.errors import StorageError
 from robustness import bad_files
 from robustness.bad_tables import FORMS, write_tables
@@ -89,13 +88,13 @@ def test_given_bad_settings_then_a_sentence_says(here: Path, setting: str, said:
 def test_given_a_run_that_cannot_begin_then_flower_is_not_started_and_no_folder_is_made(
     here: Path, setting: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def start(_: Any) -> None:
+    def start(*_: Any, **__: Any) -> None:
         raise AssertionError("Flower was started")
 
     def not_reached(name: str, config: Any) -> None:
         raise ConnectionError("no network")
 
-    monkeypatch.setattr(flower_simulation.LocalSuperLink, "__enter__", start)
+    monkeypatch.setattr("fedul_flwr.engine.simulate.run_here", start)
     monkeypatch.setattr("datasets.load_dataset", not_reached)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     before = sorted(here.iterdir())

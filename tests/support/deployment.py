@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedul_flwr.data.run_files.run_lock import SUPERLINK_HOME
 from fedul_flwr.deploy.init import CONNECTION, plan, write
 from fedul_flwr.engine.flower_run import app_directory
-from fedul_flwr.engine.superlink import PREFIX, end_superlink
+from fedul_flwr.engine.flower_simulation import MARK, PREFIX, end_marked
 from tests.support.patience import quiet_seconds, wait_for_end
 
 PROGRAMS = Path(sys.executable).parent
@@ -162,13 +161,13 @@ def consortium(place: Path, owners: int) -> Iterator[Deployment]:
     (home / "config.toml").write_bytes(entry.stdout)
     environment = {
         **os.environ,
-        **{SUPERLINK_HOME: str(home), "FLWR_HOME": str(home), "NO_PROXY": "127.0.0.1"},
+        **{MARK: str(home), "FLWR_HOME": str(home), "NO_PROXY": "127.0.0.1"},
         **{"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"},
         **{"PATH": os.pathsep.join([str(PROGRAMS), os.environ["PATH"]]), "OMP_NUM_THREADS": "1"},
     }
     deployment = Deployment(place, files, environment, ports)
     with ExitStack() as stack:
-        stack.callback(end_superlink, home)
+        stack.callback(end_marked, home)
         deployment.start_superlink()
         deployment.register()
         yield deployment

@@ -14,13 +14,17 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
-    count = int(config["num-clients"])
+    run(grid, int(config["num-rounds"]), int(config["num-clients"]), str(config["output"]))
+
+
+def run(grid: Grid, num_rounds: int, count: int, output: str) -> None:
+    """So many rounds with so many clients."""
     while len(list(grid.get_node_ids())) < count:
         time.sleep(0.1)
 
     def note_time(server_round: int, arrays: ArrayRecord) -> MetricRecord:
         del arrays
-        with Path(str(config["output"])).open("a") as file:
+        with Path(output).open("a") as file:
             file.write(f"{server_round} {time.time()}\n")
         return MetricRecord()
 
@@ -30,6 +34,6 @@ def main(grid: Grid, context: Context) -> None:
     strategy.start(
         grid,
         ArrayRecord({"array": Array(np.zeros(4, dtype=np.float32))}),
-        num_rounds=int(config["num-rounds"]),
+        num_rounds=num_rounds,
         evaluate_fn=note_time,
     )

@@ -1,8 +1,8 @@
 """Who may write to a run's directory: one command, and the one server app that it started.
 
 Both hold a lock while they live; the operating system releases it when a process ends in any way.
-``fedul-flwr run`` starts the server app as another process, so that there are two locks. Plain
-``flwr run`` has the server app alone.
+On Ray ``fedul-flwr run`` starts the server app as another process, so that there are two locks.
+Plain ``flwr run`` has the server app alone.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from fedul_flwr.errors import StorageError, UserError
 
 LOCKS = ".lock"
 """Folder of the locks in a run's directory."""
-SUPERLINK_HOME = "FEDUL_SUPERLINK"
-"""Environment variable that marks the processes of one SuperLink: its home."""
 
 Role = Literal["command", "server"]
 
@@ -39,23 +37,21 @@ class DirectoryLockedError(UserError):
 
 @dataclass(frozen=True)
 class _Holder:
-    """The process that holds a lock; ``superlink`` is the home of the SuperLink it started."""
+    """The process that holds a lock."""
 
     process: int
     host: str
     start: str
-    superlink: str = ""
 
 
 @contextlib.contextmanager
-def locked(directory: Path, role: Role, superlink: str = "") -> Iterator[Callable[[], None]]:
+def locked(directory: Path, role: Role) -> Iterator[Callable[[], None]]:
     """Create ``directory`` if necessary, and let nobody else write to it within this context.
 
     Parameters
     ----------
-    role : ``"command"`` starts a run, in this process or on a SuperLink; ``"server"`` writes its
+    role : ``"command"`` starts a run, in this process or one below it; ``"server"`` writes its
         results.
-    superlink : home of the SuperLink on which a command starts the run, empty in this process.
 
     Yields
     ------
@@ -78,7 +74,7 @@ def locked(directory: Path, role: Role, superlink: str = "") -> Iterator[Callabl
                 with _lock(folder, other, directory):
                     pass
             started = time.strftime("%Y-%m-%d %H:%M:%S")
-            holder = _Holder(os.getpid(), socket.gethostname(), started, superlink)
+            holder = _Holder(os.getpid(), socket.gethostname(), started)
             write_atomically(folder / f"{role}.json", json.dumps(asdict(holder)))
             mark = (folder / role).stat()
 
@@ -148,9 +144,7 @@ def _is_ours(holder: _Holder | None) -> bool:
     """Whether the holder of the other lock is this process, or the command that started it."""
     if holder is None or holder.host != socket.gethostname():
         return False
-    if holder.process == os.getpid():
-        return True
-    return bool(holder.superlink) and holder.superlink == os.environ.get(SUPERLINK_HOME)
+    return holder.process in (os.getpid(), os.getppid())
 
 
 def _who(directory: Path, holder: _Holder | None) -> str:

@@ -29,9 +29,6 @@ from fedul_flwr.data.safe_files import (
 )
 from fedul_flwr.errors import UserError
 
-COMMIT = "FEDUL_COMMIT"
-"""Environment variable with the commit of the source."""
-
 
 def describe_environment() -> dict[str, Any]:
     """Versions, hardware and git commit, for ``environment.json``."""
@@ -68,13 +65,7 @@ def _processor() -> str:
 
 
 def git_commit() -> str | None:
-    """Commit of the running source, with ``-dirty`` if it was changed; ``None`` if unknown.
-
-    Flower runs a copy of the source without history, so the command line looks the commit up first
-    and puts it into an environment variable.
-    """
-    if COMMIT in os.environ:
-        return os.environ[COMMIT] or None
+    """Commit of the running source, with ``-dirty`` if it was changed; ``None`` if unknown."""
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return None  # it may be installed within another project's repository
