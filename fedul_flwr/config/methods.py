@@ -158,13 +158,7 @@ METHODS = Registry(
 
 
 def find_method(name: str) -> Method:
-    """Built-in method ``name``, or the :class:`Method` that ``package.module:NAME`` refers to.
-
-    Raises
-    ------
-    UserError
-        If the name is unknown, or the reference cannot be imported or is not a method.
-    """
+    """Built-in method ``name``, or the :class:`Method` that ``package.module:NAME`` refers to."""
     if name in METHODS:
         return METHODS[name]
     if ":" not in name:

@@ -116,13 +116,7 @@ class RunConfig(SharedSettings):
                         yield Ineffective(key, value, only)
 
     def require_effect(self, kinds: Mapping[str, str] | None = None) -> None:
-        """Refuse changed settings that have no effect; parameters as in :meth:`without_effect`.
-
-        Raises
-        ------
-        UserError
-            With the setting, and where it has an effect.
-        """
+        """Refuse changed settings that have no effect; parameters as in :meth:`without_effect`."""
         for one in self.without_effect(kinds):
             raise one.error
 
@@ -164,11 +158,6 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
 
     A key of a table that the run does not use (another method's or base's) must have its default
     value: setting a key without effect is an error.
-
-    Raises
-    ------
-    UserError
-        For an unknown key, a wrong type, a value out of range, or a key without effect in this run.
 
     Examples
     --------

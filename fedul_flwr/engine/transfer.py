@@ -57,13 +57,7 @@ class Packed:
 
     @classmethod
     def receive(cls, connection: Connection) -> Packed:
-        """What the other end has sent, not unpickled yet.
-
-        Raises
-        ------
-        EOFError
-            If the other end has closed the connection.
-        """
+        """What the other end has sent, not unpickled yet."""
         head, body, size, has_file = connection.recv()
         file = os.fdopen(recv_handle(connection), "rb", buffering=0) if has_file else None
         return cls(head, body, size, file)
@@ -104,13 +98,7 @@ class Packed:
 
 
 def pack(thing: object) -> Packed:
-    """Pickle ``thing``; the bytes of its arrays are written to shared memory if they are many.
-
-    Raises
-    ------
-    OSError
-        If there is no room for them.
-    """
+    """Pickle ``thing``; the bytes of its arrays are written to shared memory if they are many."""
     stream = io.BytesIO()
     pickler = _Pickler(stream)
     pickler.dump(thing)

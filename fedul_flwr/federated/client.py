@@ -182,13 +182,7 @@ class Client(NumPyClient, Generic[D]):
         )
 
     def require_no_sum(self, what: str) -> None:
-        """Refuse to tell ``what`` of this client alone in a run with secure sums.
-
-        Raises
-        ------
-        UserError
-            If the run has secure sums, or the owner requires them.
-        """
+        """Refuse to tell ``what`` of this client alone in a run with secure sums."""
         if self.settings.sums_updates or self.node.require_secure_sum:
             raise UserError(
                 f"The server asked for {what} of this client alone, where it may read sums only.",
@@ -276,13 +270,7 @@ class Client(NumPyClient, Generic[D]):
 
     @property
     def setup(self) -> dict[str, Any]:
-        """The setup from phase ``setup``: :func:`fedul_flwr.federated.nodes.setup_content`.
-
-        Raises
-        ------
-        UserError
-            If the client has not got it yet, or its device has lost its state since.
-        """
+        """The setup from phase ``setup``: :func:`fedul_flwr.federated.nodes.setup_content`."""
         stored = self.state.values(messages.SETUP)
         if not stored:
             raise UserError(
@@ -327,13 +315,7 @@ class Client(NumPyClient, Generic[D]):
         return list(self.model.state_dict())
 
     def names_of(self, received: Collection[str]) -> list[str]:
-        """:meth:`array_names`, if the arrays that the server has sent have these names.
-
-        Raises
-        ------
-        UserError
-            If they have others.
-        """
+        """:meth:`array_names`, if the arrays that the server has sent have these names."""
         names = self.array_names()
         if odd := sorted({*names} ^ {*received}):
             raise UserError(
@@ -429,13 +411,7 @@ def state_directory(setup: Mapping[str, Any], node: NodeConfig) -> Path | None:
 
 
 def admitted_settings(node: NodeConfig, text: str) -> RunConfig:
-    """Settings of a run from their JSON text, if the limits of the data's owner admit the run.
-
-    Raises
-    ------
-    UserError
-        With the setting and the limit; before a module that the settings name is imported.
-    """
+    """Settings of a run from their JSON text, if the limits of the data's owner admit the run."""
     if node.data:
         node.check_modules(json.loads(text))
     settings = settings_from(text)

@@ -86,13 +86,7 @@ class ClientData:
         yield from ()
 
     def check(self) -> None:
-        """Check whether the client can take part.
-
-        Raises
-        ------
-        OwnDataError
-            If the data can be read, but are not what the method needs.
-        """
+        """Check whether the client can take part."""
 
     @property
     def class_names(self) -> list[str]:

@@ -127,13 +127,7 @@ def to_records(content: Content) -> RecordDict:
 
 
 def from_records(records: RecordDict) -> Content:
-    """Flower's records as content.
-
-    Raises
-    ------
-    BadMessageError
-        If there are other records; and see :func:`to_arrays`.
-    """
+    """Flower's records as content."""
     arrays, values = records.array_records.get(ARRAYS), records.config_records.get(CONFIG)
     present = {ARRAYS: arrays is not None, CONFIG: values is not None}
     if odd := sorted(name for name in records if not present.get(name)):
@@ -149,13 +143,7 @@ def to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
 
 
 def to_arrays(record: ArrayRecord) -> Arrays:
-    """An ArrayRecord as named arrays.
-
-    Raises
-    ------
-    BadMessageError
-        See :func:`fedul_flwr.federated.messages.check_bytes`.
-    """
+    """An ArrayRecord as named arrays."""
     for name, array in record.items():
         check_bytes(name, array)
     return {name: array.numpy() for name, array in record.items()}
@@ -287,13 +275,7 @@ class PlainArray(Array):
         return array
 
     def numpy(self) -> NDArray[Any]:
-        """The values, read-only.
-
-        Raises
-        ------
-        BadMessageError
-            As :func:`check_bytes` does.
-        """
+        """The values, read-only."""
         data = self.data
         form = _checked("", self, data)
         values = np.frombuffer(data, form.dtype, offset=form.length)
@@ -341,13 +323,7 @@ class StoredArray(PlainArray):
 
     @property
     def data(self) -> bytes:
-        """The bytes, read anew.
-
-        Raises
-        ------
-        OSError
-            If they cannot be read.
-        """
+        """The bytes, read anew."""
         file, start, size = self._location
         return os.pread(file.fileno(), size, start)
 
@@ -370,12 +346,6 @@ def check_bytes(name: str, array: Array) -> None:
     """Check that an array has the bytes that its type and shape need, without decoding it.
 
     NumPy would trust the header and allocate memory for as many values as it announces.
-
-    Raises
-    ------
-    BadMessageError
-        If it is not a plain array, its header has another type or shape than the message announces,
-        or the number of bytes is wrong.
     """
     _checked(name, array, array.data)
 
@@ -467,12 +437,6 @@ def unpack(records: RecordDict) -> RecordDict:
     The bytes are split as announced, and no array is decoded. Before decoding one, check it like
     any array from the network
     (:func:`fedul_flwr.federated.messages.check_bytes`).
-
-    Raises
-    ------
-    BadMessageError
-        If a packed message has a wrong format, or its records or number of bytes differ from those
-        it announces.
     """
     if PACKED not in records:
         return records

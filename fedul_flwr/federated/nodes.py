@@ -115,13 +115,7 @@ class ClientRegistry:
     # Who takes part in the run
 
     def register_all(self, contents: Mapping[ClientRef, Content]) -> list[ClientRef]:
-        """Register those of ``contents`` that the method accepts; returns the others.
-
-        Raises
-        ------
-        UserError
-            If no client is left, or the method cannot begin with one of them.
-        """
+        """Register those of ``contents`` that the method accepts; returns the others."""
         refused = []
         for client, answer in sorted(contents.items()):
             report = ClientReport(client.partition_id, printable(client.name, 64))
@@ -355,13 +349,6 @@ def find_nodes(
     Parameters
     ----------
     fewest : number of nodes to wait for, even if they announce fewer.
-
-    Raises
-    ------
-    UserError
-        If no node connects within ``connect-timeout``, or none answers; with
-        ``on-client-failure = "stop"`` also if there are fewer than announced, or one of those that
-        were asked fails.
     """
     deadline = time.monotonic() + settings.connect_timeout
     nodes = _wait_for_nodes(grid, fewest, deadline)
@@ -452,11 +439,6 @@ def read_owners(file: str | Path) -> dict[str, int]:
     """Number of the client of each owner, by the name under which its node is registered.
 
     Lines that begin with ``#`` are of owners who have left.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be read, or a line of it is not ``NUMBER NAME``.
     """
     owners: dict[str, int] = {}
     try:
@@ -507,13 +489,7 @@ def refuse_odd(answers: Mapping[int, Content], num_nodes: int) -> dict[int, str]
 
 
 def check_description(_node: int, answer: Content) -> None:
-    """Check what a node says of itself and of the run.
-
-    Raises
-    ------
-    BadMessageError
-        If its number, the number of clients, or whether it has own data is missing.
-    """
+    """Check what a node says of itself and of the run."""
     if 0 < count(answer, NUM_PARTITIONS) <= count(answer, "partition-id"):
         raise BadMessageError(
             "its partition-id is not below its num-partitions", "message-contradicts"

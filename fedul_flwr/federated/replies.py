@@ -77,14 +77,7 @@ class UpdateValidator:
         self._expected = expected or {}
 
     def updates(self, replies: Iterable[Message]) -> list[Message]:
-        """Valid updates of clients that had data to train on.
-
-        Raises
-        ------
-        NoUpdateError
-            If there is none; a :class:`NothingToLearnError` if clients answered that they had no
-            such data.
-        """
+        """Valid updates of clients that had data to train on."""
         record = self._rounds.record
         received = self._checked(self._received(replies, trained=True), self._decode)
         if not received:
@@ -233,13 +226,7 @@ STARTED, ENDED = "started", "ended"
 
 
 def check_update(content: RecordDict, expected: Mapping[str, ArrayRecord]) -> None:
-    """Check that arrays have the names, types and shapes of ``expected``, and finite values.
-
-    Raises
-    ------
-    BadMessageError
-        With the name of the first invalid array.
-    """
+    """Check that arrays have the names, types and shapes of ``expected``, and finite values."""
     records = content.array_records
     for record, arrays in expected.items():
         if record not in records:
@@ -291,11 +278,6 @@ def check_metrics(content: RecordDict, *, trained: bool) -> None:
     Parameters
     ----------
     trained : whether it answers a training message, and so must have the times of training.
-
-    Raises
-    ------
-    BadMessageError
-        With the name of the metric.
     """
     allowed = {METRICS, DIAGNOSTICS} if trained else {METRICS}
     records = content.metric_records
@@ -329,11 +311,6 @@ def check_reports(
     Parameters
     ----------
     masked : whether the numbers are in a secure sum, and these only have their form.
-
-    Raises
-    ------
-    BadMessageError
-        With the name of a number that is missing, not asked for or out of range.
     """
     for name, value in metrics.items():
         if name not in reports:
@@ -354,11 +331,6 @@ def check_normalizer(metrics: MetricRecord, momentum: float, most_steps: float) 
     ----------
     momentum : rho of the run, below 1.
     most_steps : largest number of steps that the client can have made.
-
-    Raises
-    ------
-    BadMessageError
-        If it does not, or the number of steps is missing, below 1 or above ``most_steps``.
     """
     steps, normalizer = metrics.get(STEPS), metrics.get(NORMALIZER)
     if not isinstance(steps, (int, float)) or not isinstance(normalizer, (int, float)):
@@ -390,11 +362,6 @@ def check_clipped(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
 
     Clipping in float32 is not exact: a thousandth of ``norm`` is allowed, and the rounding of
     ``start``'s values, to which the clipped update was added.
-
-    Raises
-    ------
-    BadMessageError
-        With both norms.
     """
     length = update_norm(update, start)
     rounding = math.sqrt(

@@ -665,13 +665,7 @@ def fewest_updates(settings: RunConfig) -> int:
 
 
 def refuse_too_few(settings: RunConfig, updates: int) -> None:
-    """Refuse a round with fewer updates than :func:`fewest_updates`.
-
-    Raises
-    ------
-    UserError
-        With both numbers, and the settings that determine the minimum.
-    """
+    """Refuse a round with fewer updates than :func:`fewest_updates`."""
     needed, table = fewest_updates(settings), _table(settings)
     if updates < needed:
         assert table is not None  # without a table the minimum is 1

@@ -190,11 +190,6 @@ def refuse_non_finite(
     round_number : the round that ends with ``arrays``.
     last_model : file of the previous round's model, for the error's text; an app of somebody's own
         has none.
-
-    Raises
-    ------
-    UserError
-        If a value is NaN or infinite; it says where the last good model is.
     """
     unsound = [] if is_finite(arrays) else ["the combined model"]
     unsound += [

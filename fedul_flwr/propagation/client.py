@@ -184,11 +184,6 @@ class PropagationClient:
         """Labels and confidences of the points in the graph, from this client's rows.
 
         The label is -1 for points that no label reaches, and for points with given labels.
-
-        Raises
-        ------
-        WrongSumError
-            If a participant sent a wrong part of the sum.
         """
         stored = self._stored()
         if OWN_SHARE not in stored or phases.ROWS not in received:

@@ -165,11 +165,6 @@ class LabelPropagation(Generic[ClientT]):
         Returns
         -------
         The remaining members, and the graph of their points.
-
-        Raises
-        ------
-        TooFewClientsError
-            If too few are left.
         """
         left = sorted(members)
         while True:

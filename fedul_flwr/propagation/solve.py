@@ -491,13 +491,7 @@ def label_part(
 
 
 def check_counts(counts: Floats) -> None:
-    """Refuse label counts ``(K,)`` that are not whole numbers from 0: what is random is not.
-
-    Raises
-    ------
-    WrongSumError
-        If they are not.
-    """
+    """Refuse label counts ``(K,)`` that are not whole numbers from 0: what is random is not."""
     if (counts < 0).any() or (counts != np.rint(counts)).any():
         raise WrongSumError("A sum of labels holds counts that are none: masks did not cancel.")
 

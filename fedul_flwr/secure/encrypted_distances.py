@@ -438,17 +438,7 @@ class DistanceServer:
         return messages
 
     def take(self, answers: Mapping[int, Arrays]) -> None:
-        """Process the answers to one step.
-
-        Raises
-        ------
-        TooFewClientsError
-            If fewer than three clients have answered.
-        BadMessageError
-            For a malformed answer, with client and step.
-        ExcludedClientsError
-            If clients have complained about others, or two have sent one public key.
-        """
+        """Process the answers to one step."""
         self._left = [client for client in self._left if client in answers]
         if len(self._left) < FEWEST:
             raise TooFewClientsError(

@@ -169,15 +169,7 @@ def sum_shares(sent: Mapping[int, Words], sizes: Mapping[int, int]) -> dict[int,
 
 
 def open_rows(words: Words, received: Words) -> Floats:
-    """A client's rows of the sum ``(own, K)``: the received rows plus those it kept.
-
-    Raises
-    ------
-    UserError
-        If rows have another shape than those that were kept.
-    WrongSumError
-        If they have an impossible value.
-    """
+    """A client's rows of the sum ``(own, K)``: the received rows plus those it kept."""
     if received.dtype != np.uint64 or received.shape != words.shape:
         raise UserError(
             f"Rows of a sum came back as {received.dtype} {received.shape}; "

@@ -136,15 +136,7 @@ class SimilarityServer(Protocol):
         """Refuse a malformed answer to the last message; returns the client's number of points."""
 
     def take(self, answers: Mapping[int, Arrays]) -> None:
-        """Process answers, by client.
-
-        Raises
-        ------
-        TooFewClientsError
-            If too few clients are left.
-        ExcludedClientsError
-            If clients have complained about others: a new propagation has to begin without some.
-        """
+        """Process answers, by client."""
 
     def sizes(self) -> Mapping[int, int]:
         """Number of points of each remaining client, in the given order of clients."""

@@ -1,4 +1,4 @@
-"""A comparison through the command line and Ray: three methods' runs on one SuperLink."""
+"""A comparison through the command line and Ray: three methods' runs."""
 
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,6 @@ def test_a_failing_run_costs_no_other_and_the_others_have_our_numbers(tmp_path: 
     refused = 'Client 0 cannot take part: it says "it has 5 sets, fewer than the 10 classes".'
     assert f"Failed: five sets, seed 0: {refused}" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
-    assert done.stdout.count("Starting Flower's simulation") == 1
     plan = make_plan(read_runs(tmp_path / "runs.toml"), {}, (0,), CLIENTS, tmp_path / "here")
     failed, fedmatch, xclp = (
         tmp_path / "out" / trial.directory.relative_to(plan.output) for trial in plan.trials

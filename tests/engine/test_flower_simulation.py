@@ -148,7 +148,10 @@ def test_a_killed_simulation(tiny: RunConfig, started: Callable[[], set[int]]) -
     program: list[psutil.Process] = []
 
     def rounds_are_done() -> bool:
-        program[:] = [p for p in psutil.Process().children() if MARK in p.environ()]
+        for process in psutil.Process().children():
+            with contextlib.suppress(psutil.Error):
+                if MARK in process.environ():
+                    program[:] = [process]
         return (Path(tiny.output) / "metrics.jsonl").exists()
 
     wait_for(rounds_are_done)

@@ -56,13 +56,6 @@ def locked(directory: Path, role: Role) -> Iterator[Callable[[], None]]:
     Yields
     ------
     A function that raises a :class:`StorageError` if the directory was deleted since.
-
-    Raises
-    ------
-    DirectoryLockedError
-        If another process holds the directory, with its process id, host and start.
-    StorageError
-        If the directory cannot be created or written to.
     """
     folder = directory / LOCKS
     other: Role = "server" if role == "command" else "command"
