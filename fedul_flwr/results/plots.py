@@ -183,31 +183,37 @@ _PSEUDO_LABELS = {
 }
 
 
+def curves(runs: Sequence[Run]) -> dict[str, Figure]:
+    """The figures ``error`` and ``loss`` over rounds, with the curves of all runs."""
+    drawn = {}
+    if any(run.series(key)[0] for run in runs for key in _ERRORS):
+        drawn["error"] = error_figure(runs)
+    if any(run.series(key)[0] for run in runs for key in _loss_names([run])):
+        drawn["loss"] = loss_figure(runs)
+    return drawn
+
+
 def run_figures(run: Run) -> dict[str, Figure]:
     """Figures of the records of ``run``, by name; only for records that exist.
 
-    ``error``, ``loss`` and ``pseudo_labels`` over rounds, ``priors`` of the clients' sets,
-    ``time_traffic``, ``confusion`` and ``reliability`` on test points, ``client_accuracy``, and
-    figures of labels that clients gave their points.
+    ``error``, ``loss`` and ``pseudo_labels`` over rounds, figures of labels that clients gave their
+    points, ``priors`` of the clients' sets, ``time_traffic``, ``confusion`` and ``reliability`` on
+    test points, and ``client_accuracy``.
     """
-    drawn = {}
-    if has_error(run):
-        drawn["error"] = error_figure([run])
-    if has_loss(run):
-        drawn["loss"] = loss_figure([run])
+    drawn, names = curves([run]), run.data.get("class_names")
     if run.series("pseudo_label_error")[0]:
         drawn["pseudo_labels"] = pseudo_labels_figure(run)
+    drawn |= label_figures(run.labels or {}, names)
     if has_priors(run):
         drawn["priors"] = priors_figure(run)
     if any(run.series(key)[0] for key in ("seconds", "bytes_up", "bytes_down")):
         drawn["time_traffic"] = time_traffic_figure(run)
-    names = run.data.get("class_names")
     drawn |= measure_figures(run.measures or {}, names)
     if accuracies := client_accuracies(run):
         label = f"test points, round {(run.measures or {})['best']['round']}"
         owners = {one.id: one.name for one in run.federation.clients} if run.federation else {}
         drawn["client_accuracy"] = client_accuracy_figure(accuracies, label, owners)
-    return drawn | label_figures(run.labels or {}, names)
+    return drawn
 
 
 def draw_plots(run: Run, directory: Path) -> list[Path]:
@@ -235,16 +241,6 @@ def save_plots(figures: Mapping[str, Figure], directory: Path) -> list[Path]:
         raise UserError(
             f"Cannot write plots to {directory}: {error.strerror or error}.", "file-not-writable"
         ) from error
-
-
-def has_error(run: Run) -> bool:
-    """Whether any error was measured."""
-    return any(run.series(key)[0] for key in _ERRORS)
-
-
-def has_loss(run: Run) -> bool:
-    """Whether any loss was measured."""
-    return any(run.series(key)[0] for key in _loss_names([run]))
 
 
 def error_figure(runs: Sequence[Run]) -> Figure:

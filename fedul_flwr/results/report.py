@@ -16,21 +16,21 @@ from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import LOCATION_SETTINGS, RESOLVED_SETTINGS, default_flat
 from fedul_flwr.config.user_files import read_text
 from fedul_flwr.data.run_files.label_files import scored_sources
-from fedul_flwr.data.run_files.records import ClientRecord, Run, distinct_labels, number, read_run
+from fedul_flwr.data.run_files.records import (
+    ClientRecord,
+    Run,
+    distinct_labels,
+    dotted,
+    number,
+    read_run,
+)
 from fedul_flwr.data.safe_files import output_file, write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.facts import NONE, damaged, facts, measure_cells, outcome
 from fedul_flwr.results.figure_style import draw_svg
 from fedul_flwr.results.measure_plots import client_accuracies
 from fedul_flwr.results.pages import render
-from fedul_flwr.results.plots import (
-    error_figure,
-    has_error,
-    has_loss,
-    loss_figure,
-    run_figures,
-    save_plots,
-)
+from fedul_flwr.results.plots import curves, run_figures, save_plots
 
 Rows = list[dict[str, str]]
 """Rows of a table as text by column; all have the same columns."""
@@ -179,7 +179,10 @@ def tables_of(run: Run) -> dict[str, Any]:
         "rounds": run.metrics[-1]["round"] if run.metrics else 0,
         "clients": _filled([_client(client, accuracies.get(client.id)) for client in clients]),
         "dropped": [row for row, one in enumerate(clients) if one.status == "dropped"],
-        "environment": _flat(run.environment or {}),
+        "environment": [
+            {"name": name, "value": _text(value)}
+            for name, value in dotted(run.environment or {}).items()
+        ],
         "owners": _owners(run),
     }
 
@@ -249,16 +252,6 @@ def _filled(rows: Rows) -> Rows:
     ]
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> list[dict[str, str]]:
-    rows: list[dict[str, str]] = []
-    for name, value in values.items():
-        if isinstance(value, dict):
-            rows += _flat(value, f"{prefix}{name}.")
-        else:
-            rows.append({"name": f"{prefix}{name}", "value": _text(value)})
-    return rows
-
-
 def _text(value: object) -> str:
     if value is None:
         return NONE
@@ -310,7 +303,6 @@ _CAPTIONS = {
     "deviation, for runs that train. Right: the result of every seed, with mean and standard "
     "deviation of each run.",
 }
-_OVER_ROUNDS = ("error", "loss")
 _PIXELS_PER_POINT = 94 / 72  # a little smaller than CSS's 96
 
 
@@ -361,40 +353,23 @@ def _page(runs: Sequence[Run]) -> str:
     several = len(runs) > 1
     columns = labels if several else ["value"]
     settings, of_note = settings_rows(runs, columns)
+    common = curves(runs)
     return render(
         "report.html.template.md",
         title=f"{len(runs)} runs" if several else labels[0],
         labels=labels,
         facts=side_by_side("fact", dict(zip(columns, summaries(runs), strict=True))),
         tested=any(run.series("test_error")[0] for run in runs),
-        over_rounds=pictures(_over_rounds(runs, figures)),
+        over_rounds=pictures(common),
         settings=settings,
         told=[settings[row] for row in of_note],
         differing=of_note if several else [],
         sections=[
-            tables_of(run) | {"figures": pictures(_of_one_run(drawn))}
+            tables_of(run)
+            | {"figures": pictures({name: drawn[name] for name in drawn if name not in common})}
             for run, drawn in zip(runs, figures, strict=True)
         ],
     )
-
-
-def _over_rounds(runs: Sequence[Run], figures: Sequence[Mapping[str, Figure]]) -> dict[str, Figure]:
-    """Errors and losses, with several runs in common figures."""
-    if len(runs) == 1:
-        return {name: figures[0][name] for name in _OVER_ROUNDS if name in figures[0]}
-    drawn = {}
-    if any(map(has_error, runs)):
-        drawn["error"] = error_figure(runs)
-    if any(map(has_loss, runs)):
-        drawn["loss"] = loss_figure(runs)
-    return drawn
-
-
-def _of_one_run(figures: Mapping[str, Figure]) -> dict[str, Figure]:
-    """Figures of a single run; those of its labels, which are its outcome, come first."""
-    names = [name for name in figures if name not in _OVER_ROUNDS]
-    names.sort(key=lambda name: not name.startswith("label_"))
-    return {name: figures[name] for name in names}
 
 
 def pictures(figures: Mapping[str, Figure]) -> list[dict[str, Any]]:

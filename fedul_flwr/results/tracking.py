@@ -21,7 +21,7 @@ from flwr.common import log
 
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.data.run_files import store
-from fedul_flwr.data.run_files.records import number
+from fedul_flwr.data.run_files.records import dotted, number
 from fedul_flwr.errors import UserError
 
 PICTURES = ("error.png", "loss.png", "pseudo_labels.png", "time_traffic.png")
@@ -71,14 +71,13 @@ def tracked(
         for copy in copies:
             copy.add_round(line)
 
+    succeeded = False
     try:
         yield add_round
-    except BaseException:
+        succeeded = True
+    finally:
         for copy in copies:
-            copy.end(succeeded=False)
-        raise
-    for copy in copies:
-        copy.end(succeeded=True)
+            copy.end(succeeded)
 
 
 class _Copy:
@@ -93,13 +92,13 @@ class _Copy:
         numbers = {key: value for key, value in _numbers(line).items() if key != "round"}
         self._attempt(lambda: self._opened(line["round"]).add(line["round"], numbers))
 
-    def end(self, *, succeeded: bool) -> None:
+    def end(self, succeeded: bool) -> None:
+        pictures = []
         if succeeded:
             self._attempt(self._add_summary)
-        plots = self._directory.path / "plots"
-        pictures = [plots / name for name in PICTURES if succeeded and (plots / name).exists()]
-        tracker = self._tracker
-        if tracker is not None:
+            plots = self._directory.path / "plots"
+            pictures = [plots / name for name in PICTURES if (plots / name).exists()]
+        if (tracker := self._tracker) is not None:
             self._attempt(lambda: tracker.end(succeeded, pictures))
 
     def _add_summary(self) -> None:
@@ -127,15 +126,10 @@ class _Copy:
             self._failed = True
 
 
-def _numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
     """Finite numbers in ``values``, nested ones as ``errors.xclp``; lists are skipped."""
-    numbers: dict[str, float] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            numbers |= _numbers(value, f"{prefix}{key}.")
-        elif (one := number(value)) is not None:
-            numbers[prefix + key] = one
-    return numbers
+    pairs = ((key, number(value)) for key, value in dotted(values).items())
+    return {key: value for key, value in pairs if value is not None}
 
 
 class TensorBoard:

@@ -378,6 +378,15 @@ def number(value: object) -> float | None:
     return float(value)
 
 
+def dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Values within objects of JSON under keys such as ``errors.xclp``."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        flat |= dotted(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return flat
+
+
 def _label(settings: dict[str, Any]) -> str:
     method = str(settings.get("method", "run"))
     # A path of a data set is long and the same in a comparison: take its last part.
