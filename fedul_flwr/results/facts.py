@@ -9,7 +9,7 @@ from typing import Any
 
 from fedul_flwr.data.run_files.label_files import SOURCE_WORDS, count_in_words, scored_sources
 from fedul_flwr.data.run_files.records import Run, incident_rows, incidents, number
-from fedul_flwr.data.run_files.store import SUMMARY
+from fedul_flwr.data.run_files.store import LABELS, SUMMARY
 from fedul_flwr.errors import UserError
 
 NONE = "–"
@@ -82,6 +82,8 @@ def _trained(summary: Mapping[str, Any]) -> dict[str, str]:
         criteria["validation"] = "validation error for its class priors"
     chosen_by = criteria.get(summary.get("selection", ""), summary.get("selection"))
     best = f"round {summary.get('best_round')} of {summary.get('rounds')}"
+    if summary.get("best_round") is None:
+        best = "no round chosen yet"
     best += f", by {chosen_by}" if chosen_by else ""
     if summary.get("evaluate") == "local":
         best += ", mean over the clients' models"
@@ -92,7 +94,7 @@ def _trained(summary: Mapping[str, Any]) -> dict[str, str]:
         reweighed = f"{percent(summary['test_error_reweighed'])} for that prior"
         reweighed += f"; {measured}" if measured else ""
     start = summary.get("start_test_error")
-    calibrated = summary.get("temperature") or "selection" not in summary
+    calibrated = summary.get("temperature") or "validation_error" not in summary
     return {
         "test error": f"{percent(summary.get('test_error'))} ({best})",
         "last round": percent(summary.get("final_test_error")),
@@ -110,17 +112,19 @@ def _trained(summary: Mapping[str, Any]) -> dict[str, str]:
 
 def _labeled(run: Run, summary: Mapping[str, Any]) -> dict[str, str]:
     rows = {}
-    for source, scores in scored_sources(run.labels or {}).items():
-        points = count_in_words(scores["points"], source, (run.labels or {})["points"])
-        rows[SOURCE_WORDS[source]] = (
-            f"{percent(100 - scores['error'])} of {points} right, "
-            f"balanced {percent(scores['balanced_accuracy'])}"
-        )
-        if scores["unreached"]:
-            rows[SOURCE_WORDS[source]] += f", {percent(scores['unreached'])} without a label"
-    answered = summary.get("labeled_clients", 0), summary.get("num_clients")
-    method = f"{summary.get('method')}, {answered[0]} of {answered[1]} clients answered"
-    return rows | {"method": method}
+    with damaged(run.directory / LABELS):
+        for source, scores in scored_sources(run.labels or {}).items():
+            points = count_in_words(scores["points"], source, (run.labels or {})["points"])
+            text = f"{percent(100 - scores['error'])} of {points} right, "
+            text += f"balanced {percent(scores['balanced_accuracy'])}"
+            missing = scores["unreached"]
+            text += f", {percent(missing)} without a label" if missing else ""
+            rows[SOURCE_WORDS[source]] = text
+    rows["method"] = str(summary.get("method"))
+    if "labeled_clients" in summary:
+        answered, every = summary["labeled_clients"], summary["num_clients"]
+        rows["method"] += f", {answered} of {every} clients answered"
+    return rows
 
 
 def _measures(summary: Mapping[str, Any]) -> str:

@@ -159,7 +159,7 @@ def test_given_rounds_without_a_measure_then_they_are_left_out() -> None:
     assert kept(unmeasured, by="last") == 1
 
 
-def test_given_lines_of_an_earlier_version_then_their_losses_are_compared() -> None:
+def test_given_sums_of_losses_alone_then_they_are_compared() -> None:
     old = [{"round": number, "heldout_loss": loss} for number, loss in ((1, 2.0), (2, 1.0))]
     assert kept(*old) == 2
 

@@ -115,8 +115,7 @@ Line = Mapping[str, Any]
 def criterion_value(line: Line, selection: str) -> float | None:
     """The number of a line that ``selection`` compares; None if it is not there, or not finite.
 
-    Methods that are trained for no class priors have their plain validation error, and so have
-    runs of earlier versions.
+    Methods that are trained for no class priors have their plain validation error.
     """
     key = CRITERION[selection]
     value = line.get(key, line.get("validation_error") if selection == "validation" else None)
@@ -151,8 +150,8 @@ def best_line(lines: Sequence[Line], selection: str) -> Line | None:
 def improves(new: Line, best: Line) -> bool:
     """Whether the median change of clients' held-out losses from ``best`` to ``new`` is below 0.
 
-    Counts the clients with a loss in both rounds; without any, the kept round stays. Lines of
-    earlier versions have no losses of clients: their ``heldout_loss`` is compared.
+    Counts the clients with a loss in both rounds; without any, the kept round stays. Where losses
+    are summed in secret, only ``heldout_loss`` is known, and compared.
     """
     if LOSSES not in new or LOSSES not in best:
         return float(new["heldout_loss"]) < float(best["heldout_loss"])
@@ -343,12 +342,7 @@ def read_summary(directory: Path) -> dict[str, Any] | None:
 
 def recorded_clients(directory: Path) -> int | None:
     """Number of clients of a simulation, from its directory; None where it is not recorded."""
-    _, data = read_config(directory)
-    if "num_clients" in data:
-        count = data["num_clients"]
-    else:  # a run of an earlier version
-        clients = (read_object(directory / "federation.json") or {}).get("clients")
-        count = len(clients) if isinstance(clients, list) else None
+    count = read_config(directory)[1].get("num_clients")
     if count is None or (isinstance(count, int) and not isinstance(count, bool) and count > 0):
         return count
     raise UserError(
