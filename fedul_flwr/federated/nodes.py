@@ -335,25 +335,15 @@ def setup_content(
 def find_nodes(
     grid: Grid, settings: RunConfig, fewest: int = 1
 ) -> tuple[dict[int, int | None], bool]:
-    """Wait for the nodes of the run; returns them, and whether they bring their own data.
+    """Wait for ``fewest`` nodes or more; returns them, and whether they bring their own data.
 
     Each node comes with the number of its client, ``None`` if it was not asked or another node says
-    that it runs the same client.
-
-    A simulation is still registering nodes when the server app starts, so the nodes that are there
-    are asked for their number. In a consortium the server's list of owners has it. Elsewhere it
-    comes from ``num-partitions`` of the node config; without that all connected nodes take part. No
-    single node decides: most of up to :data:`MAX_QUERIED` do, and :func:`refuse_odd` finds those
-    who say something else.
-
-    Parameters
-    ----------
-    fewest : number of nodes to wait for, even if they announce fewer.
+    that it runs the same client. How many nodes there will be says the list of owners, or
+    ``num-partitions`` of most of up to :data:`MAX_QUERIED` nodes; without both, all that are
+    connected take part. :func:`refuse_odd` finds nodes that say something else.
     """
     deadline = time.monotonic() + settings.connect_timeout
     nodes = _wait_for_nodes(grid, fewest, deadline)
-    if not nodes:
-        raise UserError(_too_few(0, 1, settings), "too-few-clients")
     claims: dict[int, Content] = {}
     queried: set[int] = set()
     while others := [node for node in nodes if node not in queried][: MAX_QUERIED - len(claims)]:
@@ -363,18 +353,15 @@ def find_nodes(
         nodes = _wait_for_nodes(grid, _expected(claims), deadline)
         if time.monotonic() > deadline and not lost:
             break
-    if not claims:  # nodes of a busy machine may need longer than the first half of the time
+    if nodes and not claims:  # on a busy machine they may need longer than half of the time
         claims, _ = _descriptions(grid, nodes[:MAX_QUERIED], settings, deadline)
         nodes = _wait_for_nodes(grid, _expected(claims), deadline)
-    if not claims:
-        raise UserError(
-            "No client has said who it is within connect-timeout = "
-            f"{settings.connect_timeout:g} s.",
-            "client-silent",
-        )
+    time_out = f"within connect-timeout = {settings.connect_timeout:g} s."
+    if nodes and not claims:
+        raise UserError(f"No client has said who it is {time_out}", "client-silent")
     expected = max(fewest, _expected(claims))
     if len(nodes) < expected:
-        text = _too_few(len(nodes), expected, settings)
+        text = f"Only {len(nodes)} of {expected} nodes connected {time_out}"
         if settings.on_client_failure == "stop" or not nodes:
             raise UserError(text, "too-few-clients")
         log(WARNING, "%s The run starts with them; others may join later.", text)
@@ -464,12 +451,8 @@ def refuse_odd(answers: Mapping[int, Content], num_nodes: int) -> dict[int, str]
     """Nodes whose ``num-partitions`` or ``own-data`` differs from that of most, and how.
 
     With a list of owners ``num-partitions`` says nothing. In a simulation a client's number is
-    that of its points, so it must be below the number of clients, too.
-
-    Parameters
-    ----------
-    answers : to phase ``setup`` or ``describe``, by node, at least one.
-    num_nodes : number of nodes of the run, where most leave the number of clients open.
+    that of its points, so it must be below the number of clients, too: that of most answers (at
+    least one), or ``num_nodes`` where most leave it open.
     """
     odd: dict[int, str] = {}
     num_clients = int(_common(NUM_PARTITIONS, answers)) or num_nodes
@@ -510,11 +493,53 @@ def _wait_for_nodes(grid: Grid, count: int, deadline: float) -> list[int]:
     return nodes
 
 
-def _too_few(nodes: int, expected: int, settings: RunConfig) -> str:
-    return (
-        f"Only {nodes} of {expected} nodes connected within connect-timeout = "
-        f"{settings.connect_timeout:g} s."
-    )
+class Owners:
+    """Who nodes are: their names at the SuperLink, and the list of owners with their numbers.
+
+    Attributes
+    ----------
+    listed : number of the client of each owner; empty where there is no list, and nodes have the
+        numbers that they claim.
+    """
+
+    def __init__(self) -> None:
+        self.listed = listed_owners()
+        self._names: dict[int, str] = {}
+
+    def look(self, grid: Grid) -> None:
+        """Look for new names, and for owners who were added since."""
+        self._names |= owner_names(grid)
+        self.listed = listed_owners()
+
+    def client(self, partition: int, node: int) -> ClientRef:
+        """Client ``partition`` on a node."""
+        return ClientRef(partition, node, self._names.get(node, ""))
+
+    def label(self, node: int, client: int | None = None) -> str:
+        """What a node is called; by the number of its client where that is not None."""
+        name = self._names.get(node, "")
+        return (
+            client_label("Node", node, name)
+            if client is None
+            else client_label("Client", client, name)
+        )
+
+    def stay(self, nodes: set[int]) -> bool:
+        """Whether one of ``nodes`` is registered by name, and so never replaced by another."""
+        return not nodes.isdisjoint(self._names)
+
+    def contradiction(self, node: int, partition: int) -> str:
+        """Why a node cannot be client ``partition`` by the list; empty if it can.
+
+        Without keys no node has a name, and only the number is checked.
+        """
+        name = self._names.get(node, "")
+        owner = next((owner for owner, number in self.listed.items() if number == partition), "")
+        if not self.listed or (owner and (owner == name or not self._names)):
+            return ""
+        reason = f"its node config has partition-id {partition}, which is that of "
+        reason += owner or "nobody in the list of owners"
+        return f"{reason}; {name} has {self.listed[name]}" if name in self.listed else reason
 
 
 class Registration:
@@ -522,11 +547,9 @@ class Registration:
 
     Parameters
     ----------
-    settings : the run's settings.
-    registry : where clients are kept.
-    rounds : where failures are counted.
+    settings, registry, rounds : of the run.
     nodes : nodes that take part in round 1, with the clients that they say they run, as
-        :func:`fedul_flwr.federated.nodes.find_nodes` returns them; others may join later.
+        :func:`find_nodes` returns them; others may join later.
     setup : content of phase ``setup``.
 
     Attributes
@@ -546,75 +569,51 @@ class Registration:
         self._claimed = nodes
         self._settings, self._registry, self._rounds = settings, registry, rounds
         self._setup = setup
-        self._refused: set[int] = set()
-        """Connected nodes that were refused; they are asked again only after a reconnect."""
-        self._holders: dict[int, int] = {}
-        """Refused nodes, each with the node that has its partition; retried once that leaves."""
-        self._named: dict[int, str] = {}
-        """Names at the SuperLink, of all nodes so far that have one."""
-        self._owners = listed_owners()  # without any, nodes have the numbers they claim
+        self._owners = Owners()
+        self._refused: dict[int, int | None] = {}
+        """Connected nodes that were refused, with the node that has their partition, if that is the
+        reason. They are asked again when they reconnect, or that node leaves."""
 
     def update(self, grid: Grid) -> None:
         """Register clients: all nodes in the first round, later those that joined or failed."""
-        if self._registry.clients:
+        registry, record = self._registry, self._rounds.record
+        if registry.clients:
             self._refresh(grid)
         else:
             self.register_all(grid)
-        registry, record = self._registry, self._rounds.record
-        never = {name: n for name, n in self._owners.items() if n not in registry.answers}
+        listed = self._owners.listed.items()
+        never = {name: n for name, n in listed if n not in registry.answers}
         record.away += [client_label("Client", n, name) for name, n in never.items()]
         record.members = len(registry.clients) + len(never)
 
     def register_all(self, grid: Grid) -> None:
         """Send the setup to all nodes, and register those whose answers are accepted."""
-        self._named = owner_names(grid)
+        self._owners.look(grid)
         everyone = dict.fromkeys(self.nodes, self._setup)
         phase = run_phase(grid, everyone, SETUP, self._settings.round_timeout, check_description)
-        self._rounds.fail_phase(phase, {node: self._first_queried(node) for node in self.nodes})
+        # A node that is not registered yet is called by its client, if no other one claims that.
+        labels = {node: self._owners.label(node, self._claimed.get(node)) for node in self.nodes}
+        self._rounds.fail_phase(phase, labels)
         # Without those that contradict most others about the run (``num-partitions``).
         odd = refuse_odd(phase.answers, len(self.nodes)) if phase.answers else {}
         if odd:
-            self._rounds.fail({self._first_queried(node): odd[node] for node in sorted(odd)})
-            self._refused |= odd.keys()
-            self.nodes = [node for node in self.nodes if node not in odd]
+            self._rounds.fail({labels[node]: odd[node] for node in sorted(odd)})
+            self._refused |= dict.fromkeys(odd)
         answers = {node: answer for node, answer in phase.answers.items() if node not in odd}
-        nodes = self._by_partition(answers)
-        refused = self._registry.register_all(
-            {self._client(partition, node): answers[node] for partition, node in nodes.items()}
-        )
-        self._refused |= {client.node_id for client in refused}
+        clients = self._clients_of(answers, {}, {})
+        self.nodes = [node for node in self.nodes if node not in self._refused]
+        contents = {client: answers[node] for node, client in clients.items()}
+        refused = self._registry.register_all(contents)
+        self._refused |= dict.fromkeys(client.node_id for client in refused)
         self._rounds.record.joined = sorted(self._registry.answers)
-
-    def _by_partition(self, answers: Mapping[int, Content]) -> dict[int, int]:
-        """Nodes by partition; of two nodes with the same partition the second is refused."""
-        nodes: dict[int, int] = {}
-        for node in sorted(answers):
-            partition = number(answers[node], "partition-id")
-            if reason := self._wrong_partition(node, partition):
-                self._rounds.fail({self._node_label(node): reason})
-                self._refused.add(node)
-                self.nodes.remove(node)
-            elif partition not in nodes:
-                nodes[partition] = node
-            elif self._settings.on_client_failure == "stop":
-                both = f"{self._node_label(nodes[partition])} and {self._node_label(node)}"
-                raise UserError(
-                    f"{both} have partition-id {partition} in their node config.",
-                    "name-twice",
-                )
-            else:
-                self._refuse_twin(node, partition, nodes[partition])
-                self.nodes.remove(node)
-        return nodes
 
     def _refresh(self, grid: Grid) -> None:
         """Update which nodes are connected, and register only those that joined or came back."""
         connected, registry = set(grid.get_node_ids()), self._registry
-        self._refused &= connected  # a node that reconnects may have been repaired
-        self._holders = {
+        self._refused = {
             node: holder
-            for node, holder in self._holders.items()
-            if node in connected and holder in connected
+            for node, holder in self._refused.items()
+            if node in connected and (holder is None or holder in connected)
         }
         for client in registry.clients:
             if client.node_id not in connected and client not in registry.failed:
@@ -623,13 +622,12 @@ class Registration:
                 if self._settings.on_client_failure == "stop":
                     self._rounds.fail({str(client): text})
                 log(WARNING, "%s: %s", client, text)
-        nodes = {client.node_id for client in registry.clients}
-        candidates = connected - self._refused - self._holders.keys()
+        candidates = connected - self._refused.keys()
         clients = {
             client.node_id: client for client in registry.failed if client.node_id in candidates
         }
-        if unknown := sorted(candidates - nodes):
-            clients |= self._newcomers(grid, unknown, connected)
+        if new := sorted(candidates - {client.node_id for client in registry.clients}):
+            clients |= self._newcomers(grid, new, connected)
         if clients:
             self._register_later(grid, clients)
         registry.leave_out_failed()
@@ -637,65 +635,67 @@ class Registration:
     def _newcomers(
         self, grid: Grid, nodes: Sequence[int], connected: Container[int]
     ) -> dict[int, ClientRef]:
-        """Clients of new nodes; refuses a node whose client another node already runs.
-
-        A client may reconnect under a new node id. A registered node keeps its id, so it is never
-        matched to another one.
-        """
-        self._named |= owner_names(grid)
-        self._owners = listed_owners()  # one may have been added since
+        """Clients of new nodes, as far as no other node has them."""
+        self._owners.look(grid)
         answers = self._query(grid, DESCRIBE, dict.fromkeys(nodes, Content()))
-        registered = {
-            client.node_id: self._registry.answers[client.partition_id]
-            for client in self._registry.clients
-        }
-        is_simulated = not any(answer.values[OWN_DATA] for answer in registered.values())
-        # Owners may be more than were announced.
-        odd = refuse_odd({**registered, **answers}, len(self.nodes)) if is_simulated else {}
         node_of = {client.partition_id: client.node_id for client in self._registry.clients}
-        taken = {partition: node for partition, node in node_of.items() if node in connected}
+        registered = {node: self._registry.answers[number] for number, node in node_of.items()}
+        # Owners may be more than were announced.
+        is_simulated = not any(answer.values[OWN_DATA] for answer in registered.values())
+        odd = refuse_odd({**registered, **answers}, len(self.nodes)) if is_simulated else {}
+        for node in sorted(odd.keys() & answers.keys()):
+            self._refuse(node, odd[node])
+            del answers[node]
+        taken = {number: node for number, node in node_of.items() if node in connected}
+        gone = {number: node for number, node in node_of.items() if node not in connected}
+        return self._clients_of(answers, taken, gone)
+
+    def _clients_of(
+        self, answers: Mapping[int, Content], taken: Mapping[int, int], gone: Mapping[int, int]
+    ) -> dict[int, ClientRef]:
+        """The clients of nodes; of two nodes with one client the second is refused.
+
+        A client may reconnect under a new node id, but a registered node keeps its id: its client
+        is never another node's.
+
+        Parameters
+        ----------
+        answers : of the nodes; each has the number of its client.
+        taken, gone : nodes of clients that are registered, connected ones and others.
+        """
+        nodes, is_first = dict(taken), not self._registry.clients
         clients = {}
         for node in sorted(answers):
-            partition = number(answers[node], "partition-id")
-            if reason := odd.get(node) or self._wrong_partition(node, partition):
-                log(WARNING, "%s takes no part: %s", self._node_label(node), reason)
-                self._refused.add(node)
-            elif partition in taken:
-                self._refuse_twin(node, partition, taken[partition])
-            elif partition in node_of and self._named.keys() & {node, node_of[partition]}:
-                text = "%s takes no part: partition-id %s is that of a node that is gone, and "
-                log(
-                    WARNING,
-                    text + "registered nodes keep theirs.",
-                    self._node_label(node),
-                    partition,
-                )
-                self._refused.add(node)
+            partition, label = number(answers[node], "partition-id"), self._owners.label(node)
+            if reason := self._owners.contradiction(node, partition):
+                if is_first:
+                    self._rounds.fail({label: reason})
+                    self._refused[node] = None
+                else:
+                    self._refuse(node, reason)
+            elif partition in nodes:
+                holder = self._owners.label(nodes[partition])
+                if is_first and self._settings.on_client_failure == "stop":
+                    raise UserError(
+                        f"{holder} and {label} have partition-id {partition} in their node config.",
+                        "name-twice",
+                    )
+                text = f"{holder} has its partition-id, {partition}."
+                self._refuse(node, text, nodes[partition])
+            elif partition in gone and self._owners.stay({node, gone[partition]}):
+                text = f"partition-id {partition} is that of a node that is gone, and registered "
+                self._refuse(node, text + "nodes keep theirs.")
             else:
-                if partition in node_of:
+                if partition in gone:
                     text = "%s says that it is client %s, which was node %s."
-                    log(WARNING, text, self._node_label(node), partition, node_of[partition])
-                taken[partition] = node
-                clients[node] = self._client(partition, node)
+                    log(WARNING, text, label, partition, gone[partition])
+                nodes[partition] = node
+                clients[node] = self._owners.client(partition, node)
         return clients
 
-    def _wrong_partition(self, node: int, partition: int) -> str:
-        """Why a node cannot be client ``partition`` by the list of owners; empty if it can.
-
-        Without keys no node has a name, and only the number is checked.
-        """
-        name = self._named.get(node, "")
-        owner = next((owner for owner, number in self._owners.items() if number == partition), "")
-        if not self._owners or (owner and (owner == name or not self._named)):
-            return ""
-        reason = f"its node config has partition-id {partition}, which is that of "
-        reason += owner or "nobody in the list of owners"
-        return f"{reason}; {name} has {self._owners[name]}" if name in self._owners else reason
-
-    def _refuse_twin(self, node: int, partition: int, holder: int) -> None:
-        text = "%s takes no part: %s has its partition-id, %s."
-        log(WARNING, text, self._node_label(node), self._node_label(holder), partition)
-        self._holders[node] = holder
+    def _refuse(self, node: int, reason: str, holder: int | None = None) -> None:
+        log(WARNING, "%s takes no part: %s", self._owners.label(node), reason)
+        self._refused[node] = holder
 
     def _register_later(self, grid: Grid, clients: Mapping[int, ClientRef]) -> None:
         """Send the setup to new clients, and register those that are accepted."""
@@ -706,16 +706,15 @@ class Registration:
         answers = self._query(grid, SETUP, contents)
         joined = []
         for client in sorted(clients.values()):
-            if client.node_id not in answers:
+            node, partition = client.node_id, client.partition_id
+            if node not in answers:
                 continue
-            partition = client.partition_id
             replaced = {c.node_id for c in self._registry.clients if c.partition_id == partition}
-            if reason := self._registry.register(client, answers[client.node_id]):
+            if reason := self._registry.register(client, answers[node]):
                 log(WARNING, "%s takes no part: %s", client, reason)
-                self._refused.add(client.node_id)
+                self._refused[node] = None
                 continue
-            self.nodes = [node for node in self.nodes if node not in replaced | {client.node_id}]
-            self.nodes.append(client.node_id)
+            self.nodes = [other for other in self.nodes if other not in replaced | {node}] + [node]
             joined.append(partition)
         self._rounds.record.joined = joined
         if joined:
@@ -731,20 +730,7 @@ class Registration:
         """
         phase = run_phase(grid, contents, name, self._settings.connect_timeout, check_description)
         for node, reason in {**phase.failures, **phase.refusals}.items():
-            log(WARNING, "%s takes no part: %s", self._node_label(node), reason)
-        self._refused |= {node for node, reason in phase.failures.items() if reason == NO_ANSWER}
-        self._refused |= phase.refusals.keys()
+            log(WARNING, "%s takes no part: %s", self._owners.label(node), reason)
+            if reason == NO_ANSWER or node in phase.refusals:
+                self._refused[node] = None
         return phase.answers
-
-    def _client(self, partition: int, node: int) -> ClientRef:
-        return ClientRef(partition, node, self._named.get(node, ""))
-
-    def _node_label(self, node: int) -> str:
-        return client_label("Node", node, self._named.get(node, ""))
-
-    def _first_queried(self, node: int) -> str:
-        """A node's name before it is registered: that of its client, if no other one claims it."""
-        client = self._claimed.get(node)
-        if client is None:
-            return self._node_label(node)
-        return client_label("Client", client, self._named.get(node, ""))
