@@ -20,6 +20,7 @@ from fedul_flwr.config.base import Scalar
 from fedul_flwr.secure.identities import Purpose
 from fedul_flwr.secure.session import FROM, TO, Session, new_key, participants_message
 from fedul_flwr.secure.vector_sum import (
+    Member,
     SumServer,
     apart_message,
     degree,
@@ -117,7 +118,7 @@ def _round(outcome: Outcome, clients: int, size: int) -> dict[str, float]:
         }
         with timed("client"):
             state[client], answers[client] = offer_shares(
-                state[client], client, 0, {**terms, **parts}, 1, QUESTION, pinned=False
+                Member(client, 0, pinned=False), state[client], {**terms, **parts}, 1, QUESTION
             )
     with timed("server"):
         server.take_shares(answers)
@@ -128,7 +129,7 @@ def _round(outcome: Outcome, clients: int, size: int) -> dict[str, float]:
         shares = server.shares_for(client)
         with timed("client"):
             state[client], masked[client] = mask_vector(
-                state[client], client, 0, shares, words[client], QUESTION, pinned=False
+                Member(client, 0, pinned=False), state[client], shares, words[client], QUESTION
             )
     opened = {}
     with timed("server"):

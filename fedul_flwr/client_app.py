@@ -85,7 +85,8 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
             asked = Asked({ARRAYS: dict(arrays), **received}, config, client.alone)
             client.sums.accept(Summed.UPDATE, asked)
             start = common_records(received, dict(arrays), ARRAYS)
-            update = client.masked(client.train(arrays, config, received), start, shares, asked)
+            update = client.train(arrays, config, received)
+            update = client.sums.mask(update, start, shares, asked, client.buffer_names())
         else:
             client.require_no_sum("an update")
             update = client.train(arrays, config, received)

@@ -62,7 +62,7 @@ from fedul_flwr.errors import (
     OwnDataError,
     UserError,
 )
-from fedul_flwr.federated.client import Client, Update
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import (
     AnySetsData,
     ClientData,
@@ -101,7 +101,7 @@ from fedul_flwr.federated.disclosure import (
     only_when,
 )
 from fedul_flwr.federated.grid import RoundRecord
-from fedul_flwr.federated.masked_update import Summed, from_steps, in_steps
+from fedul_flwr.federated.masked_update import Summed, Update, from_steps, in_steps
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
@@ -30,10 +30,9 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated import messages
 from fedul_flwr.federated.client_data import ClientData, ClientState, data_class_of
 from fedul_flwr.federated.columns import plain_moments, raw_rows, received_scaling
-from fedul_flwr.federated.masked_update import MASKED, MaskedUpdates, Summed, in_steps
 from fedul_flwr.federated.masked_update import PHASES as SUM_PHASES
+from fedul_flwr.federated.masked_update import MaskedUpdates, Summed, Update, in_steps
 from fedul_flwr.federated.reports import OF_ALL, Reports
-from fedul_flwr.federated.transcript import Asked
 from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS, variate_rounds
 from fedul_flwr.secure.column_sums import exact_sums
 
@@ -50,24 +49,6 @@ PHASES_OF_ALL = (
     *(messages.PERSONAL, messages.END),
 )
 """Phases that a client of every method answers, besides those of secure sums."""
-
-
-@dataclass(frozen=True)
-class Update:
-    """What a client returns after a round of training.
-
-    Attributes
-    ----------
-    arrays : the model by name; empty if it travels in ``records``.
-    num_examples : the update's weight.
-    metrics : loss, steps and others.
-    records : arrays beside the model, by name of their record.
-    """
-
-    arrays: Arrays
-    num_examples: int
-    metrics: Mapping[str, Any]
-    records: Records = field(default_factory=dict)
 
 
 class Client(NumPyClient, Generic[D]):
@@ -295,16 +276,6 @@ class Client(NumPyClient, Generic[D]):
             settings.model_options,
             settings.client_threads,
         )
-
-    def masked(
-        self, update: Update, start: Mapping[str, Arrays], shares: Arrays, asked: Asked
-    ) -> Update:
-        """The update as the server gets it with ``secure-sum = "on"``."""
-        buffers = self.buffer_names()
-        trained = {messages.ARRAYS: update.arrays, **update.records}
-        size, metrics = update.num_examples, update.metrics
-        words, named = self.sums.mask(trained, size, metrics, start, shares, asked, buffers)
-        return Update({MASKED: words}, int(size > 0), named)
 
     def buffer_names(self) -> list[str]:
         """Names of the model's batch-norm statistics among :meth:`array_names`."""

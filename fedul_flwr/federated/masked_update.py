@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
@@ -55,6 +55,7 @@ from fedul_flwr.secure.vector_sum import (
     SEALED,
     SENDERS,
     SHARE_SENDERS,
+    Member,
     Tail,
     Words,
     confirm,
@@ -318,6 +319,24 @@ def fewest_summed(settings: RunConfig) -> int:
     return max(FEWEST, codes.min_labeled_clients if codes else 0)
 
 
+@dataclass(frozen=True)
+class Update:
+    """What a client returns after a round of training.
+
+    Attributes
+    ----------
+    arrays : the model by name; empty if it travels in ``records``.
+    num_examples : the update's weight.
+    metrics : loss, steps and others.
+    records : arrays beside the model, by name of their record.
+    """
+
+    arrays: Arrays
+    num_examples: int
+    metrics: Mapping[str, Any]
+    records: Mapping[str, Arrays] = field(default_factory=dict)
+
+
 class MaskedUpdates:
     """A client's part in secure sums.
 
@@ -410,29 +429,31 @@ class MaskedUpdates:
                     "server-names-others",
                 )
 
+    @property
+    def _member(self) -> Member:
+        return Member(self._client, int(self._stored()[BEGUN]), self._pinned)
+
     def mask(
         self,
-        trained: Mapping[str, Arrays],
-        num_examples: int,
-        metrics: Mapping[str, Any],
+        update: Update,
         start: Mapping[str, Arrays],
         shares: Arrays,
         asked: Asked,
         buffers: Collection[str],
-    ) -> tuple[Words, dict[str, Any]]:
-        """The masked vector of an update, and its metrics' names, each with the value 1.
+    ) -> Update:
+        """The update as a masked vector, with its metrics' names, each with the value 1.
 
         Parameters
         ----------
-        trained : the model after training, and the change of SCAFFOLD's variate, as in ``start``.
-        num_examples : number of points trained on; with 0 the update does not count.
-        metrics : of training.
+        update : after training; with 0 points it does not count.
         start : what :func:`common_records` gives.
         shares : what others have sealed for this client.
         asked : what :meth:`accept` has accepted.
         buffers : names of the model's batch-norm statistics.
         """
         state, privacy = self._stored(), self._settings[DPSettings]
+        trained = {ARRAYS: update.arrays, **update.records}
+        num_examples, metrics = update.num_examples, update.metrics
         is_private = privacy.clipping != "none"
         if is_private and not num_examples:
             raise UserError(
@@ -476,18 +497,16 @@ class MaskedUpdates:
             spender(self._node)("updates", privacy.noise_multiplier**-2)
         self._state.set_ephemeral(_STORED, dict(renewed))
         forms = {key: [1.0] * size if size >= 0 else 1.0 for key, size in metric_forms(metrics)}
-        return masked, forms
+        return Update({MASKED: masked}, int(num_examples > 0), forms)
 
     def _masked(
         self, shares: Arrays, words: Words, asked: Asked, tail: Tail
     ) -> tuple[Arrays, Words]:
         """State after a vector, and the vector under its masks."""
-        state, begun = self._stored(), int(self._stored()[BEGUN])
+        state = self._stored()
         what = self._question(state, asked.digest)
         try:
-            renewed, masked = mask_vector(
-                state, self._client, begun, shares, words, what, self._pinned, tail
-            )
+            renewed, masked = mask_vector(self._member, state, shares, words, what, tail)
         except PeerError as error:
             # A complaint in place of a vector would be another kind of reply: it follows when the
             # next sum begins, and this client drops out of this one.
@@ -575,15 +594,8 @@ class MaskedUpdates:
             **{OF: np.array([*Summed].index(of)), ROUND: np.array(server_round)},
             LARGEST_WEIGHT: np.array(largest),
         }
-        state, reply = offer_shares(
-            state,
-            self._client,
-            int(state[BEGUN]),
-            content.arrays,
-            sum_number,
-            self._question(terms, asked.tobytes()),
-            self._pinned,
-        )
+        what = self._question(terms, asked.tobytes())
+        state, reply = offer_shares(self._member, state, content.arrays, sum_number, what)
         present = content.arrays[PARTICIPANTS]
         require_enough(present, self._fewest)
         return {**state, **terms, _SUMMANDS: np.array(len(present))}, reply

@@ -409,29 +409,36 @@ def _read_apart(message: Arrays) -> Pairs:
     return frozenset((int(low), int(high)) for low, high in pairs)
 
 
+class Member(NamedTuple):
+    """A client of a session.
+
+    Attributes
+    ----------
+    client : its number.
+    server_round : round of the run in which the session was made.
+    pinned : whether clients are known by identities, see :func:`threshold`.
+    """
+
+    client: int
+    server_round: int
+    pinned: bool
+
+
 def offer_shares(
-    state: Arrays,
-    client: int,
-    server_round: int,
-    message: Arrays,
-    number: int,
-    question: bytes,
-    pinned: bool,
+    member: Member, state: Arrays, message: Arrays, number: int, question: bytes
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """State and answer of step ``shares``: shares of this sum's two secrets for each neighbor.
 
     Parameters
     ----------
     state : of :func:`join_sum`, or after an earlier sum.
-    server_round : round of the run in which the session was made.
     message : with participants and threshold, and once for each neighbor the part of the pair
         secret that it has sealed.
     number : of the sum, above that of any earlier one.
     question : see :class:`Transcript`.
-    pinned : whether peers are known by identities, see :func:`threshold`.
     """
-    session, beside = _session(state, client, server_round, pinned)
-    apart = _read_apart(state)
+    session, beside = _session(member, state)
+    client, pinned, apart = member.client, member.pinned, _read_apart(state)
     roots = _roots(state, session, beside, message)
     asked, who = message.get(THRESHOLD), message.get(PARTICIPANTS)
     if (
@@ -499,13 +506,11 @@ def offer_shares(
 
 
 def mask_vector(
+    member: Member,
     state: Arrays,
-    client: int,
-    server_round: int,
     message: Arrays,
     words: Words,
     question: bytes,
-    pinned: bool,
     tail: Tail = NO_TAIL,
 ) -> tuple[dict[str, NDArray[Any]], Words]:
     """State, and a client's words under all its masks.
@@ -516,12 +521,11 @@ def mask_vector(
     message : what the other senders have sealed for this client.
     words : one row of uint32, of :func:`quantize`, then of :func:`whole_words`.
     question : of what this client has computed its words from, see :class:`Transcript`.
-    pinned : whether clients have identities.
     tail : which words are whole numbers.
     """
     require_question(state, question)
-    session, beside = _session(state, client, server_round, pinned)
-    number, holders = int(state[LAST]), state[HOLDERS].tolist()
+    session, beside = _session(member, state)
+    client, number, holders = member.client, int(state[LAST]), state[HOLDERS].tolist()
     roots = {peer: row.tobytes() for peer, row in zip(beside, state[ROOTS], strict=True)}
     opened, step = {client: state[OPENED][0]}, f"{SHARES}/{number}"
     with errors_of_peers() as read:
@@ -676,13 +680,11 @@ def _roots(
     return {peer: row.tobytes() for peer, row in rows if peer != session.client}
 
 
-def _session(
-    state: Arrays, client: int, server_round: int, pinned: bool
-) -> tuple[Session, list[int]]:
+def _session(member: Member, state: Arrays) -> tuple[Session, list[int]]:
     """The session, and the client's neighbors."""
-    session = Session.from_arrays(client, server_round, state)
-    everyone = [*session.public]
-    return session, neighbors(session.number, everyone, pinned, _read_apart(state))[client]
+    session = Session.from_arrays(member.client, member.server_round, state)
+    everyone, apart = [*session.public], _read_apart(state)
+    return session, neighbors(session.number, everyone, member.pinned, apart)[member.client]
 
 
 def survivors_of(state: Arrays, client: int, message: Arrays, least: int = 0) -> list[int]:

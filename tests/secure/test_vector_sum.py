@@ -39,6 +39,7 @@ from fedul_flwr.secure.vector_sum import (
     SURVIVORS,
     THRESHOLD,
     Mask,
+    Member,
     Pairs,
     SumServer,
     Tail,
@@ -121,8 +122,9 @@ class Party:
         answers = {}
         for client in clients:
             message = {**server.terms(), **self.parts[client], **changes}
+            member = Member(client, 0, self.pinned)
             self.state[client], answers[client] = offer_shares(
-                self.state[client], client, 0, message, server.number, question, self.pinned
+                member, self.state[client], message, server.number, question
             )
             server.check_shares(client, answers[client])
         return answers
@@ -141,8 +143,9 @@ class Party:
     def mask(
         self, client: int, shares: Arrays, words: NDArray[np.uint32], question: bytes = QUESTION
     ) -> NDArray[np.uint32]:
+        member = Member(client, 0, self.pinned)
         self.state[client], masked = mask_vector(
-            self.state[client], client, 0, shares, words, question, self.pinned, self.tail
+            member, self.state[client], shares, words, question, self.tail
         )
         return masked
 
