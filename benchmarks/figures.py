@@ -19,10 +19,10 @@ from fedul_flwr.results.figure_style import (
     legend_below,
     mark_decades,
     new_figure,
-    save,
     set_title,
     style,
 )
+from fedul_flwr.results.plots import save_plots
 
 _MOST_TICKS = 10
 """Sizes that can be named along an axis."""
@@ -129,4 +129,4 @@ class Sides:
 
 def _titled(figure: Figure, title: str, path: Path) -> Path:
     set_title(figure, title)
-    return save(figure, path)
+    return save_plots({path.stem: figure}, path.parent)[0]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -31,8 +30,6 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 MARKERS = ("o", "s", "^", "D")
 DPI = 150
 """Dots per inch of the pictures written."""
-FORMATS = ("png", "pdf", "svg")
-"""Suffixes of the files that are written of every figure."""
 LOG_FROM = 12.0
 """If the largest error is more than this multiple of the smallest, the axis is logarithmic."""
 
@@ -54,15 +51,8 @@ def style(axes: Axes) -> Axes:
     return axes
 
 
-def save(figure: Figure, path: Path) -> Path:
-    """Write ``figure`` as PNG ``path``, and as PDF and SVG beside it; returns ``path``."""
-    for form, content in draw_formats(figure).items():
-        path.with_suffix(f".{form}").write_bytes(content)
-    return path
-
-
 def draw_formats(figure: Figure) -> dict[str, bytes]:
-    """``figure`` as the content of a file by its suffix, one of :data:`FORMATS`."""
+    """``figure`` as the content of a PNG, PDF and SVG file, by suffix."""
     drawn = {"png": draw(figure, "png")}
     figure.set_layout_engine("none")  # it is laid out: drawing again is faster
     return drawn | {"pdf": draw(figure, "pdf"), "svg": draw_svg(figure)}

@@ -14,21 +14,21 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fedul_flwr.data.run_files.records import CRITERION, Run, distinct_labels
+from fedul_flwr.data.safe_files import make_folder, write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.facts import byte_unit, format_bytes
 from fedul_flwr.results.figure_style import (
     COLORS,
     DASHES,
-    FORMATS,
     GRAY,
     HIGHLIGHT,
     INK,
     MARKERS,
+    draw_formats,
     legend_below,
     mark_empty,
     new_figure,
     one_line,
-    save,
     scale_errors,
     set_title,
     style,
@@ -231,16 +231,11 @@ def save_plots(figures: Mapping[str, Figure], directory: Path) -> list[Path]:
             f"{directory} is a link to another place: nothing is written through it.",
             "path-not-usable",
         )
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name in figures:
-            for form in FORMATS:
-                (directory / f"{name}.{form}").unlink(missing_ok=True)  # it may be a link, too
-        return [save(figure, directory / f"{name}.png") for name, figure in figures.items()]
-    except OSError as error:
-        raise UserError(
-            f"Cannot write plots to {directory}: {error.strerror or error}.", "file-not-writable"
-        ) from error
+    make_folder(directory)
+    for name, figure in figures.items():
+        for form, content in draw_formats(figure).items():
+            write_atomically(directory / f"{name}.{form}", content)
+    return [directory / f"{name}.png" for name in figures]
 
 
 def error_figure(runs: Sequence[Run]) -> Figure:

@@ -110,9 +110,8 @@ def _drawn(rows: Sequence[_Rows], names: Sequence[str], unit: str) -> Figure:
     count = sum(len(block.sizes) for block in rows)
     # Clients with several rows are separated by gaps, even if rows are thin.
     gap = max(0.45, 0.01 * count) if count > len(rows) else 0.0
-    heights = np.concatenate([[*np.ones(len(block.sizes)), gap] for block in rows])[:-1]
-    edges = np.concatenate([[0.0], heights.cumsum()])
-    is_row = heights == 1
+    is_row = np.concatenate([[*[True] * len(block.sizes), False] for block in rows])[:-1]
+    edges = np.concatenate([[0.0], np.where(is_row, 1.0, gap).cumsum()])
     centers = edges[:-1][is_row] + 0.5
     parts = np.split(centers, np.cumsum([len(block.sizes) for block in rows])[:-1])
     height = float(np.clip(0.28 * edges[-1], 0.5, 13.0))

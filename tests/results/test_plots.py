@@ -90,6 +90,8 @@ def test_priors_rows_are_the_sets_in_percent(run: Run) -> None:
     assert values[33:43].mask.all(), "client 3 shared no priors"
     sizes = [size for client in clients for size in client.set_sizes or ()]
     assert _bars(figure) == sizes
+    ten = write_run(run.directory / "ten", rounds=1, clients=10)  # gaps as high as rows
+    assert len(_bars(priors_figure(read_run(ten)))) == 100
 
 
 def test_time_and_traffic_are_stacked(run: Run) -> None:
