@@ -66,7 +66,7 @@ def output_file(path: Path, read: Iterable[Path], suffix: str, begin: bytes = b"
     read : files and folders that the command reads. In such a folder only a file with this suffix
         and beginning, an earlier result, is replaced.
     """
-    target = path.resolve()
+    target = Path(os.path.realpath(path))  # resolve() raises an error for links in a circle
     # /dev/stdout is a link to one in /proc, and may lead to a file that is open already.
     device = path.parent.resolve() / (path.readlink() if path.is_symlink() else path.name)
     if target.is_dir() or not target.parent.is_dir() or device.is_relative_to("/proc"):

@@ -52,10 +52,13 @@ def style(axes: Axes) -> Axes:
 
 
 def draw_formats(figure: Figure) -> dict[str, bytes]:
-    """``figure`` as the content of a PNG, PDF and SVG file, by suffix."""
+    """``figure`` as the content of a PNG, PDF and SVG file, by suffix; reproducible."""
     drawn = {"png": draw(figure, "png")}
     figure.set_layout_engine("none")  # it is laid out: drawing again is faster
-    return drawn | {"pdf": draw(figure, "pdf"), "svg": draw_svg(figure)}
+    return drawn | {
+        "pdf": draw(figure, "pdf", metadata={"CreationDate": None}),
+        "svg": draw_svg(figure),
+    }
 
 
 def draw_svg(figure: Figure) -> bytes:

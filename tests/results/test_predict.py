@@ -195,8 +195,10 @@ def test_output_replaces_nothing_that_is_read(run: Path, folder: Path, tmp_path:
             predict(run, folder, output)
     with refuses("file-exists"):
         predict(run, first, hard)
-    with refuses("file-not-writable"):
-        predict(run, folder, Path("/dev/stdout"))
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    for output in (Path("/dev/stdout"), tmp_path / "circle"):
+        with refuses("file-not-writable"):
+            predict(run, folder, output)
     assert (weights.read_bytes(), first.read_bytes()) == before
     for _ in range(2):  # but an earlier result
         predict(run, folder, run / "predictions.csv")
