@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
     from fedul_flwr.config.run_config import RunConfig
+    from fedul_flwr.engine.flower_run import FlowerRun
 
 _POLL_SECONDS = 0.2
 _SILENT_SECONDS = 60.0
@@ -45,7 +48,6 @@ def run_deployed(
         FlowerProgram,
         app_directory,
         failure,
-        follow,
         stamp,
         start_run,
     )
@@ -58,26 +60,55 @@ def run_deployed(
         config = config.model_copy(update={"output": str(output)})
     log, error = output / "flower.log", output / ERROR
     before, summary_before = stamp(error), stamp(output / SUMMARY)
-    flwr = FlowerProgram(os.environ)
     again = f"fedul-flwr run --federation {superlink} --resume"
-    with RunProgress(config, log_to_show=log if verbose else None) as progress:
+    with (
+        RunProgress(config, log_to_show=log if verbose else None) as progress,
+        contextlib.closing(FlowerProgram(os.environ)) as flwr,
+    ):
+        run = start_run(flwr, app_directory(), config.to_flat(), superlink)
         try:
-            run = start_run(flwr, app_directory(), config.to_flat(), superlink=superlink)
-            try:
-                outcome = follow(run, log, progress.poll, _Silence(superlink).reason)
-            except BaseException:
-                run.stop()
-                deadline = time.monotonic() + _STOP_SECONDS
-                while not (ended := run.outcome() is not None) and time.monotonic() < deadline:
-                    time.sleep(_POLL_SECONDS)
-                how = "The run has ended" if ended else "The run was asked to stop, without answer"
-                print(f"{how}; {again} {output} goes on with it.", file=sys.stderr)
-                raise
-        finally:
-            flwr.close()
-    if outcome.succeeded:
-        return output if stamp(output / SUMMARY) != summary_before else None
-    raise failure(outcome.details, error, before, log, again)
+            why = _follow(run, log, progress.poll)
+        except BaseException:
+            run.stop()
+            deadline = time.monotonic() + _STOP_SECONDS
+            while not (ended := run.end()[1] is not None) and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+            how = "The run has ended" if ended else "The run was asked to stop, without answer"
+            print(f"{how}; {again} {output} goes on with it.", file=sys.stderr)
+            raise
+    if why:
+        raise failure(why, error, before, log, again)
+    return output if stamp(output / SUMMARY) != summary_before else None
+
+
+def _follow(run: FlowerRun, log_file: Path, on_poll: Callable[[], None]) -> str:
+    """Append the log of a run to a file, and wait for the end; returns why it failed, if it has.
+
+    ``on_poll`` is called from this thread about five times a second, if the log is there.
+    """
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    start = log_file.stat().st_size if log_file.exists() else 0
+    stream, answered = run.copy_log(log_file, start), time.monotonic()
+    while True:
+        stream.join(_POLL_SECONDS)
+        on_poll()
+        if stream.is_alive():
+            answered = time.monotonic()
+            continue
+        # The log ends with the run, or the connection is broken.
+        answers, why = run.end()
+        if why is not None:
+            on_poll()  # for lines written after the last poll
+            return why
+        if answers:
+            answered = time.monotonic()
+        elif time.monotonic() - answered > _SILENT_SECONDS:
+            return (
+                f"The SuperLink {run.superlink!r} has not answered for {_SILENT_SECONDS:.0f} s. "
+                f"Once it runs, `flwr list {run.superlink}` says how the run ended."
+            )
+        time.sleep(1.0)
+        stream = run.copy_log(log_file, start)
 
 
 def _refuse_unknown(superlink: str) -> None:
@@ -92,23 +123,4 @@ def _refuse_unknown(superlink: str) -> None:
             f"{nearest(superlink, allowed) or '.'}",
             "unknown-name",
             option="--federation",
-        )
-
-
-class _Silence:
-    """How long a SuperLink has not answered."""
-
-    def __init__(self, superlink: str) -> None:
-        self._superlink = superlink
-        self._answered = time.monotonic()
-
-    def reason(self, answers: bool) -> str:
-        """Return the reason why it is taken for lost, or an empty string."""
-        if answers:
-            self._answered = time.monotonic()
-        if time.monotonic() - self._answered <= _SILENT_SECONDS:
-            return ""
-        return (
-            f"The SuperLink {self._superlink!r} has not answered for {_SILENT_SECONDS:.0f} s. Once "
-            f"it runs, `flwr list {self._superlink}` says how the run ended."
         )

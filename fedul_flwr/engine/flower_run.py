@@ -1,7 +1,6 @@
 """Flower's program ``flwr`` and the app's files for it: a run on a SuperLink, and how it ended.
 
-``flwr run`` exits with 0 even for a run that fails. Here ``flwr list`` says how a run ended: only
-``finished:completed`` counts as success.
+``flwr run`` exits with 0 even for a run that fails. Here ``flwr list`` says how a run ended.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ import sys
 import sysconfig
 import tempfile
 import threading
-import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,7 +106,6 @@ def app_files(root: Path) -> Iterator[Path]:
                 yield path
 
 
-_POLL_SECONDS = 0.2
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 _FORCED_COLORS = ("FORCE_COLOR", "CLICOLOR_FORCE")
 """Variables of notebooks, by which Flower would put colors into its answers."""
@@ -143,17 +140,11 @@ class FlowerProgram:
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = {
-            **{
-                key: value
-                for key, value in without_proxy(environment).items()
-                if key not in _FORCED_COLORS
-            },
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONUTF8": "1",
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
-        }
+        self._environment = without_proxy(environment)
+        for key in _FORCED_COLORS:
+            self._environment.pop(key, None)
+        self._environment |= {"PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
+        self._environment |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
         self._running: set[subprocess.Popen[str]] = set()
 
     def lines(self, *arguments: str) -> Iterator[str]:
@@ -225,72 +216,42 @@ def scripts_directory() -> Path:
     )
 
 
-@dataclass(frozen=True)
-class RunOutcome:
-    """How a run ended.
-
-    Attributes
-    ----------
-    status : Flower's status, such as ``finished:completed`` or ``finished:failed``; ``lost`` if a
-        process died before Flower set one.
-    details : the reason of a failure, empty on success.
-    """
-
-    status: str
-    details: str
-
-    @property
-    def succeeded(self) -> bool:
-        """Whether the run completed."""
-        return self.status == "finished:completed"
-
-
 def start_run(
     flwr: FlowerProgram,
     app_dir: Path,
     overrides: Mapping[str, bool | int | float | str],
-    options: Sequence[str] = (),
-    superlink: str = "",
+    superlink: str,
 ) -> FlowerRun:
     """Start a run of the app in ``app_dir``.
 
     Parameters
     ----------
     overrides : run config; each key must exist in the app's ``[tool.flwr.app.config]``.
-    options : further options of ``flwr run``.
-    superlink : name of a SuperLink in Flower's configuration; empty takes the default one.
+    superlink : name of a SuperLink in Flower's configuration.
     """
     with tempfile.TemporaryDirectory(prefix="fedul-app-") as folder:
         app, settings = Path(folder) / "app", Path(folder) / "settings.toml"
         copy_app(app_dir, app)
         settings.write_text(as_toml(overrides), encoding="utf-8")
-        where = [superlink] if superlink else []
         try:
-            answer = flwr.ask("run", str(app), *where, "--run-config", str(settings), *options)
+            answer = flwr.ask("run", str(app), superlink, "--run-config", str(settings))
         except UserError as error:
             raise UserError(f"Flower refused the run: {error}", "flower-failed") from None
-    return FlowerRun(flwr, str(answer["run-id"]), where)
+    return FlowerRun(flwr, str(answer["run-id"]), superlink)
 
 
 @dataclass(frozen=True)
 class FlowerRun:
-    """A run that was started.
-
-    Attributes
-    ----------
-    flwr : Flower's program.
-    run_id : Flower's number of the run.
-    where : name of the SuperLink, or nothing for the default one.
-    """
+    """A run that was started: Flower's program, its number of the run, and the SuperLink's name."""
 
     flwr: FlowerProgram
     run_id: str
-    where: Sequence[str] = ()
+    superlink: str
 
     def stop(self) -> None:
         """End the run; harmless if it has ended, or nobody answers."""
         with contextlib.suppress(UserError):
-            self.flwr.ask("stop", self.run_id, *self.where)
+            self.flwr.ask("stop", self.run_id, self.superlink)
 
     def copy_log(self, log_file: Path, start: int) -> threading.Thread:
         """Copy the log into ``log_file`` from position ``start`` on, in a thread.
@@ -307,7 +268,7 @@ class FlowerRun:
                     log_file.touch()
                     out = stack.enter_context(log_file.open("r+b", buffering=0))
                     out.seek(start)
-                for line in self.flwr.lines("log", self.run_id, *self.where, "--stream"):
+                for line in self.flwr.lines("log", self.run_id, self.superlink, "--stream"):
                     with contextlib.suppress(OSError):
                         if out is not None:
                             out.write(_COLORS.sub("", line).encode("utf-8", "replace"))
@@ -316,60 +277,18 @@ class FlowerRun:
         thread.start()
         return thread
 
-    def status(self) -> tuple[str, str]:
-        """Flower's status, such as ``finished:failed``, and details; empty without an answer."""
+    def end(self) -> tuple[bool, str | None]:
+        """Whether the SuperLink answers; why the run failed, empty if it completed, None before."""
         try:
-            [run] = self.flwr.ask("list", *self.where, "--run-id", self.run_id)["runs"]
+            [run] = self.flwr.ask("list", self.superlink, "--run-id", self.run_id)["runs"]
         except UserError:
-            return "", ""
-        return run["status"], run["status-details"]
-
-    def outcome(self) -> RunOutcome | None:
-        """Outcome of a finished run; None while it is unfinished, or without an answer."""
-        return _outcome(*self.status())
-
-
-def _outcome(status: str, details: str) -> RunOutcome | None:
-    if not status.startswith("finished:"):
-        return None
-    if status == "finished:completed":
-        return RunOutcome(status, "")
-    if details == "N/A":
-        return RunOutcome(status, f"Flower reports {status} without a reason.")
-    return RunOutcome(status, details.strip())
-
-
-def follow(
-    run: FlowerRun, log_file: Path, on_poll: Callable[[], None], lost: Callable[[bool], str]
-) -> RunOutcome:
-    """Append the log of a run to a file, and wait for the run's end.
-
-    Parameters
-    ----------
-    on_poll : called from this thread about five times a second, if the log is there.
-    lost : called as often with whether the SuperLink has answered; returns the reason why the end
-        will not come, or an empty string.
-    """
-    log_file.parent.mkdir(parents=True, exist_ok=True)
-    start = log_file.stat().st_size if log_file.exists() else 0
-    stream = run.copy_log(log_file, start)
-    while True:
-        stream.join(_POLL_SECONDS)
-        on_poll()
-        is_copied = stream.is_alive()
-        # The log ends with the run, or the connection is broken.
-        status = ("", "") if is_copied else run.status()
-        if outcome := _outcome(*status):
-            on_poll()  # for lines written after the last poll
-            return outcome
-        if reason := lost(is_copied or status != ("", "")):
-            stream.join(1.0)
-            on_poll()
-            # It may have finished just before.
-            return run.outcome() or RunOutcome("lost", reason)
-        if not is_copied:
-            time.sleep(1.0)
-            stream = run.copy_log(log_file, start)
+            return False, None
+        status, details = run["status"], run["status-details"].strip()
+        if status == "finished:completed":
+            return True, ""
+        if details in ("", "N/A"):
+            details = f"Flower reports {status} without a reason."
+        return True, details if status.startswith("finished:") else None
 
 
 def as_toml(settings: Mapping[str, bool | int | float | str]) -> str:

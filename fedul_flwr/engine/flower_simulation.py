@@ -108,13 +108,13 @@ def new_home() -> Path:
     return path
 
 
-def end_marked(home: Path) -> None:
+def end_marked(home: Path, patience: float = 3.0) -> None:
     """End every process with this folder as its mark but this one, then remove the folder."""
-    deadline, wait = time.monotonic() + 30.0, 3.0
+    deadline = time.monotonic() + 30.0
     # Several passes: a process may be started while the others are being ended.
     while (left := _marked(home)) and time.monotonic() < deadline:
-        end_processes(left, wait)
-        wait = 0.2
+        end_processes(left, patience)
+        patience = min(patience, 0.2)
     shutil.rmtree(home, ignore_errors=True)
 
 

@@ -47,13 +47,13 @@ def test_given_no_superlink_or_an_app_that_flower_does_not_take_then_the_reason_
     (app / "miniapp").mkdir(parents=True)
     (app / "miniapp" / "apps.py").write_text("server = client = None\n")
     with refuses("flower-failed", match="packed"):
-        start_run(nobody, app, {})
+        start_run(nobody, app, {}, "none")
     (app / "pyproject.toml").write_text(PROJECT)
     with refuses("flower-failed", match="Connection"):
-        start_run(nobody, app, {})
+        start_run(nobody, app, {}, "none")
     (app / "pyproject.toml").write_text(PROJECT.replace('publisher = "tests"', ""))
     with refuses("flower-failed", match='refused(?s:.*)"publisher"'):
-        start_run(nobody, app, {})
+        start_run(nobody, app, {}, "none")
 
 
 def test_given_a_command_that_runs_when_the_program_is_closed_then_the_command_ends(
