@@ -78,12 +78,7 @@ def load_unlabeled_sets(
     order of ``class_names``. Shares are only checked to be finite numbers; ``images`` is
     memory-mapped read-only.
     """
-    root = user_path(path)
-    if not root.is_dir():
-        raise UserError(
-            f"The data folder {path} does not exist; it must hold {PRIORS_FILE} and the sets.",
-            "folder-missing",
-        )
+    root = _data_folder(path, f"{PRIORS_FILE} and the sets")
     names = list(map(str, range(num_classes)))
     if class_names is not None:
         names = list(map(composed, class_names))
@@ -110,6 +105,15 @@ def load_unlabeled_sets(
         tolerances=priors.tolerances,
         notes=(*copy_notes(home), *priors.notes),
     )
+
+
+def _data_folder(path: str | Path, content: str) -> Path:
+    root = user_path(path)
+    if not root.is_dir():
+        raise UserError(
+            f"The data folder {path} does not exist; it must hold {content}.", "folder-missing"
+        )
+    return root
 
 
 def client_folders(path: str | Path, num_clients: int) -> list[Path]:
@@ -294,13 +298,7 @@ def load_partly_labeled(
     ``images`` is memory-mapped read-only.
     """
     class_names = [composed(name) for name in class_names]
-    root = user_path(path)
-    if not root.is_dir():
-        raise UserError(
-            f"The data folder {path} does not exist; it must hold images, and {LABELS_FILE} for "
-            "those that have a label.",
-            "folder-missing",
-        )
+    root = _data_folder(path, f"images, and {LABELS_FILE} for those that have a label")
     labels_file = _labels_file(root, known_labels)
     by_folder = _has_class_folders(root, class_names, form, labels_file)
     files, read = _find_points(root, labels_file, input_shape, table)

@@ -256,11 +256,6 @@ def source_directory(
     Parameters and errors are those of `load_source`. A data set that changed on disk, or another
     ``image_size`` or ``table``, gets another folder.
     """
-    if image_size < 0:
-        raise UserError(
-            f"The image size {image_size} is not allowed; it must be 0 or more.",
-            "argument-not-allowed",
-        )
     origin = _find(dataset, table)
     key = cache_key([origin.identity, image_size, *table.identity], origin.files)
     root = (cache_directory() if cache is None else cache) / "sources"

@@ -55,23 +55,12 @@ def encode(
     new : float or integer arrays of any shape, each of fewer than 2^32 values.
     base : arrays of the same names, types and shapes; empty for a receiver that was never seen, to
         which everything is sent whole.
-
-    Raises
-    ------
-    ValueError
-        If names, types or shapes differ, or a name ends like the parts of ``record``.
     """
-    for name in new:
-        if name.endswith(PARTS):
-            raise ValueError(f"Array {name!r} is named like a part of an array.")
     if not base:
         whole = {name: np.array(array) for name, array in new.items()}
         return Update(dict(whole), whole, sum(array.size for array in whole.values()))
-    if odd := sorted(new.keys() ^ base.keys()):
-        raise ValueError(f"Array {odd[0]!r} is not on both sides of an update.")
     update, changed = Update({}, {}, 0), 0
     for name, array in new.items():
-        _expect(name, array, base[name].dtype, base[name].shape)
         positions = np.flatnonzero(_differ(array, base[name], threshold))
         sent = _replaced(base[name], positions, np.ravel(array)[positions])
         update.stored[name] = sent

@@ -164,11 +164,3 @@ def test_messages_that_do_not_fit(record: Arrays) -> None:
     held = {"w": np.zeros((2, 5), np.float32), "b": np.zeros(3)}
     with pytest.raises(ValueError, match=r"'[vw]|must increase"):
         decode(record, held)
-
-
-@pytest.mark.parametrize("held", [{"w": VALUE, "b": VALUE}, {"w": VALUE[:1]}])
-def test_arrays_that_do_not_fit(held: Arrays) -> None:
-    with pytest.raises(ValueError, match=r"'[wb]' is"):
-        encode({"w": VALUE}, held, 0)
-    with pytest.raises(ValueError, match="'w/values'"):
-        encode({"w/values": VALUE}, {}, 0)

@@ -43,8 +43,7 @@ class PlaintextServer:
 
     def __init__(self, clients: Sequence[int], num_bits: int, seed: bytes | None) -> None:
         check_num_bits(num_bits)
-        if seed is None:
-            raise ValueError("there is no secret seed without secrets")
+        assert seed is not None  # only secret codes have none
         self._clients = list(clients)
         self._bytes = num_bits // 8
         self._seed = np.frombuffer(seed, dtype=np.uint8)
