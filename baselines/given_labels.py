@@ -45,22 +45,22 @@ class GivenLabels(kit.Strategy):
                     setting=key,
                 )
 
-    def configure_train(
+    def configure_round(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """With labels at the server, train there and send no message."""
         if not self.learns_at_server(self.settings):
-            return super().configure_train(server_round, arrays, config, grid)
+            return super().configure_round(server_round, arrays, config, grid)
         arrays = self.before_round(server_round + self.round_offset, arrays)
         self.begin_round(server_round, arrays)
         return []
 
-    def aggregate_train(
+    def aggregate_round(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The base's mean, or the model that the server has trained."""
         if not self.learns_at_server(self.settings):
-            return super().aggregate_train(server_round, replies)
+            return super().aggregate_round(server_round, replies)
         return self.after_train(self.global_arrays), None
 
     def summary(self) -> None:

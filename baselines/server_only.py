@@ -38,7 +38,7 @@ class ServerOnly(kit.Strategy):
                 setting="evaluate",
             )
 
-    def configure_train(
+    def configure_round(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Send no message."""
@@ -46,7 +46,7 @@ class ServerOnly(kit.Strategy):
         self.begin_round(server_round, arrays)
         return []
 
-    def aggregate_train(
+    def aggregate_round(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """One more round of training at the server."""

@@ -61,6 +61,12 @@ class LabeledData(kit.ClientData):
         """The points that it trains on."""
         return self.examples.inputs, self.examples.points
 
+    def point_shares(self) -> kit.PointShares:
+        """The labels."""
+        examples = self.examples
+        shares = np.eye(self.num_classes)[examples.labels]
+        return kit.PointShares(examples.inputs, examples.points, shares, np.ones(len(shares), bool))
+
     def register(self) -> dict[str, kit.Value]:
         """Number of training points."""
         return {"num-points": len(self.examples.points)}

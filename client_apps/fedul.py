@@ -75,7 +75,7 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
             values[CLASS_MASSES] = class_masses(sets.priors, sets.set_sizes).tolist()
         return values
 
-    def sum_part(self, of: kit.Summed, content: kit.Content) -> Sequence[int]:
+    def sum_part(self, of: kit.Summed, content: kit.Content) -> Sequence[int] | kit.Floats:
         """Also class masses of its sets and E^T E, where the server needs their sums alone.
 
         E are :func:`fedul_flwr.data.set_check.posterior_equations`.
@@ -87,6 +87,12 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
         masses = class_masses(sets.priors, sets.set_sizes) if has_masses else np.empty(0)
         equations = posterior_equations(sets.priors) if has_gram else np.empty((0, 0))
         return kit.in_steps([*masses, *(equations.T @ equations).ravel()])
+
+    def point_shares(self) -> kit.PointShares:
+        """Class shares of each point's set, as it has learned them; none of points held out."""
+        sets, in_use = self.data.sets, ~self.held_out
+        shares = self._learned(self.settings.num_rounds)[sets.sets[in_use]]
+        return kit.PointShares(sets.inputs, sets.points[in_use], shares, np.ones(len(shares), bool))
 
     def task(self, round: kit.Round) -> kit.Task:
         """Points with the index of their set as target (eq. 6), and the loss of eq. 9."""

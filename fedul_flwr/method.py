@@ -35,6 +35,7 @@ from fedul_flwr.config.method_settings import (
 from fedul_flwr.config.methods import MATCHING, Method
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.sections import HeadSettings
 from fedul_flwr.config.shared import MORE_THAN_MODELS, SIMULATED, UNWEIGHTED
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import (
@@ -68,6 +69,7 @@ from fedul_flwr.federated.client_data import (
     ClientData,
     ClientState,
     PartlyLabeledData,
+    PointShares,
     UnlabeledSetData,
     part_of_step,
 )

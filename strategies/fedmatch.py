@@ -88,6 +88,7 @@ class FedMatchStrategy(kit.Strategy):
 
     codec: PartsCodec
     can_train_in_parallel = False
+    can_renew_heads = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -210,7 +211,7 @@ class FedMatchStrategy(kit.Strategy):
         self.codec.parts = decomposed.dump()
         return kit.to_record(self._model(self.codec.parts)), result.supervised
 
-    def aggregate_train(
+    def aggregate_round(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Let the base combine parts; the model is their sum."""

@@ -50,12 +50,12 @@ class XCLPStrategy(kit.Strategy):
             labeled = sum(member in self.policy.labeled for member in sampled)
             refuse_unfit_sizes(self.settings[kit.XCLPSettings], most[-len(sampled) :], labeled)
 
-    def configure_train(
+    def configure_round(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Propagate, then train with the clients that did not drop out."""
         self._rows: dict[kit.ClientRef, kit.Content] = {}
-        messages = list(super().configure_train(server_round, arrays, config, grid))
+        messages = list(super().configure_round(server_round, arrays, config, grid))
         rows = {member.node_id: content for member, content in self._rows.items()}
         for message in messages if rows else ():
             record = kit.to_record(rows[message.metadata.dst_node_id].arrays)

@@ -64,18 +64,22 @@ class Choice(NamedTuple):
     reason: str
 
 
-def auto_values(size: DataSize, model: str = AUTO, clipping: str = "none") -> dict[str, Choice]:
+def auto_values(
+    size: DataSize, model: str = AUTO, clipping: str = "none", *, updates: bool = True
+) -> dict[str, Choice]:
     """The values of :data:`AUTO_KEYS` for data of this size.
 
     Parameters
     ----------
     model : setting `model`; another value than `auto` is kept, and the step size follows from it.
     clipping : setting `dp.clipping`; with another value than `none` the model has no batch norm.
+    updates : whether clients train the model; if not, its last layer alone is made.
     """
     sides = " x ".join(map(str, size.shape))
     form = f"images of {sides}" if len(size.shape) > 1 else f"vectors of {sides} numbers"
     points = f"points are {form}"
-    chosen = _model(size.shape, clips=clipping != "none") if model == AUTO else model
+    fits = _model(size.shape, clips=clipping != "none") if updates else _fixed_model(size.shape)
+    chosen = fits if model == AUTO else model
     is_tiny = len(size.shape) == 3 and min(size.shape[:2]) < LEAST_SIDE
     is_gray = size.shape[2:] == (1,) and not is_tiny
     most = GRAY_EPOCHS if is_gray else EPOCHS
@@ -84,7 +88,7 @@ def auto_values(size: DataSize, model: str = AUTO, clipping: str = "none") -> di
     if size.points is not None:
         count = f"a client has about {round(size.points):,} points"
     large = chosen.removesuffix("+head") in LARGE_STEP_MODELS
-    differs = model == AUTO and chosen != _model(size.shape, clips=False)
+    differs = updates and model == AUTO and chosen != _model(size.shape, clips=False)
     without = f"; dp.clipping = {clipping!r} forbids batch norm" if differs else ""
     return {
         "model": Choice(chosen, points + without),
@@ -105,6 +109,11 @@ def _model(shape: tuple[int, ...], *, clips: bool) -> str:
     if clips:
         return "lenet"
     return "cnn6-quarter" if shape[2] == 3 and max(shape[:2]) <= LARGEST_SIDE else "cnn2"
+
+
+def _fixed_model(shape: tuple[int, ...]) -> str:
+    """The model whose last layer alone is made: on vectors themselves, or on random features."""
+    return "linear" if len(shape) == 1 else "random-features"
 
 
 def _augmentation(shape: tuple[int, ...]) -> str:
@@ -141,7 +150,9 @@ def unresolved(settings: RunConfig) -> tuple[str, ...]:
 def with_auto_values(settings: RunConfig, size: DataSize) -> tuple[RunConfig, dict[str, Choice]]:
     """Settings without `auto` in :data:`AUTO_KEYS`, and the choices made."""
     clipping = settings[DPSettings].clipping
-    missing, automatic = unresolved(settings), auto_values(size, settings.model, clipping)
+    updates = find_method(settings.method).updates
+    automatic = auto_values(size, settings.model, clipping, updates=updates)
+    missing = unresolved(settings)
     chosen = {key: choice for key, choice in automatic.items() if key in missing}
     values = {key: choice.value for key, choice in chosen.items()}
     settings = settings.model_copy(update={k.replace("-", "_"): v for k, v in values.items()})
@@ -198,7 +209,10 @@ def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
         )
     how = settings.standardize_sum
     if chosen == "federation" and how == "auto":
-        how = "masked" if codes and codes.secure != "plaintext" else "plaintext"
+        hidden = (
+            settings.sums_updates or settings.sums_heads or (codes and codes.secure != "plaintext")
+        )
+        how = "masked" if hidden else "plaintext"
     resolved = settings.model_copy(update={"standardize": chosen, "standardize_sum": how})
     resolved.require_effect()
     return resolved

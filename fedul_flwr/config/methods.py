@@ -41,6 +41,8 @@ class Method:
     data : a simulated client's data: unlabeled sets, the points of these sets with labels, or
         points that no other client has, with labels for some or all of them.
     trains : whether it trains a model over rounds; if not, its clients label their points once.
+    updates : whether its clients train, and send what they have trained; if not, a round is a sum
+        over them, of which the last layer follows (docs/closed-form.md).
     needs_labels : whether somebody must have a label, also if the first weights (``start-from``)
         tell classes apart.
     can_sum : whether a sum of its clients' models is all that the server needs (``secure-sum``).
@@ -58,6 +60,7 @@ class Method:
     settings: tuple[type[Settings], ...] | type[Settings] = ()
     data: DataKind = "unlabeled-sets"
     trains: bool = True
+    updates: bool = True
     needs_labels: bool = True
     can_sum: bool = True
     disclosures: str = ""
@@ -131,6 +134,8 @@ METHODS = Registry(
         "fedul-mix": "fedul_flwr.strategies.fedul_mix:METHOD",
         "fedul-consistency": "fedul_flwr.client_apps.fedul_consistency:METHOD",
         "fedul-assign": "fedul_flwr.client_apps.fedul_assign:METHOD",
+        "closed-form": "fedul_flwr.strategies.closed_form:METHOD",
+        "closed-form-labels": "fedul_flwr.strategies.closed_form:OF_LABELS",
         "fedpl": "fedul_flwr.baselines.fedpl:METHOD",
         "fedllp": "fedul_flwr.baselines.fedllp:FEDLLP",
         "fedllp-vat": "fedul_flwr.baselines.fedllp:FEDLLP_VAT",

@@ -112,14 +112,20 @@ class OwnerLimits(Settings):
         pools = settings.standardize == "federation" and settings.standardize_sum != "masked"
         has = "standardize = 'federation' without standardize-sum = 'masked'"
         tells = settings.sends_class_masses and not self.allow_class_shares
-        alone = self.require_secure_sum and not settings.sums_updates
-        shows_updates = alone and find_method(settings.method).trains
+        method = find_method(settings.method)
+        shows_updates = method.trains and method.updates and not settings.sums_updates
+        shows_sums = settings.makes_heads and not settings.sums_heads
         # Whether the run breaks the rule, the run's setting, and the key of the limit.
         rules: list[Rule] = [
             (is_strange, f"method = {settings.method!r}", "allow-methods"),
             (pools and not self.allow_column_means, has, "allow-column-means"),
             (tells, "test-prior = 'sets'", "allow-class-shares"),
-            (shows_updates, "secure-sum = 'off'", "require-secure-sum"),
+            (shows_updates and self.require_secure_sum, "secure-sum = 'off'", "require-secure-sum"),
+            (
+                shows_sums and self.require_secure_sum,
+                "closed-form.sum = 'plaintext'",
+                "require-secure-sum",
+            ),
             *self._privacy_rules(settings),
             *self._model_rules(settings),
         ]
@@ -164,6 +170,7 @@ class OwnerLimits(Settings):
             (settings.base not in PLAIN_MEANS, f"base = {settings.base!r}"),
             (not clips, "max-update-norm = 0 without dp.clipping"),
             (learns, "training at the server"),
+            (settings.makes_heads, "a head in closed form"),
             (bool(start), f"start-from = {settings.start_from!r}"),
         ]
         return [(checks and is_broken, has, "check-models") for is_broken, has in rules]

@@ -50,6 +50,12 @@ def refuse_unaccounted(settings: SharedSettings, privacy: DPSettings) -> None:
             "setting-breaks-privacy",
             setting="base",
         )
+    if settings.head != "trained":
+        raise UserError(
+            f"{choice} head = 'trained': sums for a head in closed form have no noise.",
+            "setting-breaks-privacy",
+            setting="head",
+        )
     if settings.client_weights != "uniform":
         raise UserError(
             f"{choice} client-weights = 'uniform', not {settings.client_weights!r}: "

@@ -20,7 +20,7 @@ from fedul_flwr.config.method_settings import (
 from fedul_flwr.config.methods import METHODS, Method, find_method
 from fedul_flwr.config.overrides import with_rounds
 from fedul_flwr.config.privacy import DPSettings, refuse_unaccounted
-from fedul_flwr.config.sections import SECTIONS, ScaffoldSettings
+from fedul_flwr.config.sections import CLOSED_FORM, SECTIONS, HeadSettings, ScaffoldSettings
 from fedul_flwr.config.shared import BUILT_IN, PRETRAINED, RUN, SharedSettings, is_function
 from fedul_flwr.config.trusted_modules import name_again, require_trusted_modules
 from fedul_flwr.config.user_files import read_object, user_path
@@ -78,6 +78,21 @@ class RunConfig(SharedSettings):
         another class, as ``local-lp`` has."""
         section = self.sections.get(kind.table)
         return section if isinstance(section, kind) else None
+
+    @property
+    def makes_heads(self) -> bool:
+        """Whether last layers follow from sums over clients."""
+        return self.find(HeadSettings) is not None
+
+    @property
+    def sums_heads(self) -> bool:
+        """Whether the server reads sums over clients alone of what makes a head."""
+        return self.makes_heads and self[HeadSettings].sum == "masked"
+
+    @property
+    def has_sums(self) -> bool:
+        """Whether a run has secure sums: of updates, for heads, or of columns alone."""
+        return super().has_sums or self.sums_heads
 
     @property
     def sums_of_sets(self) -> tuple[bool, bool]:
@@ -203,6 +218,7 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     sections = {
         name: kind.parse(values.get(name, {}), prefix=f"{name}.") for name, kind in used.items()
     }
+    shared = _without_updates(shared, method, sections)
     scaffold = sections.get("scaffold")
     renews_by_steps = isinstance(scaffold, ScaffoldSettings) and scaffold.option == "II"
     if renews_by_steps and shared.optimizer != "sgd":
@@ -227,6 +243,24 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     )
     config.require_effect()
     return config
+
+
+def _without_updates(
+    shared: SharedSettings, method: Method, sections: Mapping[str, Settings]
+) -> SharedSettings:
+    """``shared`` with the rounds of a method without updates."""
+    heads = sections.get(CLOSED_FORM)
+    if method.updates or not isinstance(heads, HeadSettings):
+        return shared
+    rounds = 1 + heads.refinements
+    if shared.num_rounds not in (rounds, SharedSettings.model_fields["num_rounds"].default):
+        raise UserError(
+            f"Setting num-rounds = {shared.num_rounds}: method {shared.method!r} has one round and "
+            f"closed-form.refinements = {heads.refinements} more: leave it out.",
+            "setting-without-effect",
+            setting="num-rounds",
+        )
+    return shared.model_copy(update={"num_rounds": rounds})
 
 
 def keys_in_use(flat: Mapping[str, Any]) -> frozenset[str]:
@@ -376,7 +410,7 @@ def _absolute_paths(settings: Mapping[str, Any], base_dir: Path) -> dict[str, st
 
 
 def _sections_in_use(shared: SharedSettings, method: Method) -> dict[str, type[Settings]]:
-    chosen = (shared.base, shared.partition)
+    chosen = (shared.base, shared.partition, shared.head)
     kinds = [SECTIONS[name] for name in chosen if name in SECTIONS]
     return {kind.table: kind for kind in kinds} | method.tables
 
@@ -392,6 +426,7 @@ def users_of(table: str, key: str = "") -> str:
     ]
     bases = get_args(SharedSettings.model_fields["base"].annotation)
     choice = "base" if users[0] in bases else "partition" if users[0] in SECTIONS else "method"
+    choice = "head" if users[0] == CLOSED_FORM else choice
     return f"{choice} = {any_of([repr(name) for name in users])}"
 
 

@@ -1,4 +1,4 @@
-"""Settings of base strategies and partitions, in tables of their own."""
+"""Settings of base strategies, partitions and heads, in tables of their own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from fedul_flwr.config.base import ColumnName, Settings, only_with
+from fedul_flwr.config.base import AUTO, OR_AUTO, ColumnName, Settings, only_with
 
 Positive = Annotated[float, Field(gt=0)]
 Unit = Annotated[float, Field(ge=0, lt=1)]
@@ -107,7 +107,28 @@ class NaturalSettings(Settings):
     """Name of the column. It is no feature of a table, unless `columns` has it."""
 
 
+class HeadSettings(Settings):
+    """Last layers in closed form, from sums over clients (docs/closed-form.md)."""
+
+    table: ClassVar[str] = "closed-form"
+    every: Annotated[int, Field(ge=0)] = 0
+    """Also make a new head before every so many rounds of training; with 0 the last round alone
+    makes one."""
+    refinements: Annotated[int, Field(ge=0, le=2)] = 1
+    """Messages after the first in which clients sum again, by posteriors of the model with the head
+    so far among the classes that a point's set or its client's labels allow. Method `closed-form`
+    spends a round on each, and the best round is chosen as always."""
+    sum: Literal["masked", "plaintext"] = "masked"
+    """With `masked` the server reads sums over three clients or more, and none of a single one
+    (docs/privacy.md); with `plaintext` it sees each client's."""
+    shrinkage: Annotated[float, Field(gt=0, le=1), *OR_AUTO] = AUTO
+    """How far eigenvalues of the classes' covariance are pulled to their mean. `auto` follows from
+    the numbers of features and of points, and from how well class shares tell classes apart."""
+
+
+CLOSED_FORM = "closed-form"
 SECTIONS: dict[str, type[Settings]] = {
+    CLOSED_FORM: HeadSettings,
     "fedprox": FedProxSettings,
     "fedadam": FedOptSettings,
     "fedyogi": FedOptSettings,
@@ -123,4 +144,4 @@ SECTIONS: dict[str, type[Settings]] = {
     "shard": ShardSettings,
     "natural": NaturalSettings,
 }
-"""Tables of base strategies and partitions by the value of `base` or `partition` they belong to."""
+"""Tables by the value of `base`, `partition` or `head` that they belong to."""

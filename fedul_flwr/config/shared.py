@@ -109,8 +109,8 @@ class DataSettings(Settings):
     ] = "auto"
     """With means and scales of all clients: each client sends the mean and variance of its columns
     (`plaintext`), or masked sums, of which the server learns the total over all clients alone
-    (`masked`, for three clients or more). `auto` is `masked` where `xclp.secure` is on, else
-    `plaintext`."""
+    (`masked`, for three clients or more). `auto` is `masked` where `xclp.secure` or
+    `secure-sum` is on or sums for heads are masked, else `plaintext`."""
     image_size: Annotated[int, Field(ge=0, le=1024), only_with("points", "images")] = 0
     """Resize images to squares of this side in pixels; 0 keeps their size."""
     image_bits: Annotated[int, Field(ge=0, le=16), only_with("points", "images")] = 0
@@ -222,7 +222,8 @@ def recorded_options(settings: Mapping[str, Any]) -> ModelOptions:
 
 MODEL_NAMES = (
     *("alexnet-like", "cnn2", "cnn4", "cnn6", "cnn6-quarter", "cnn13", "cnn13-plain"),
-    *("cnn13-quarter", "cnn-small", "lenet", "linear", "mlp", "mlp-linear", "resnet9"),
+    *("cnn13-quarter", "cnn-small", "lenet", "linear", "mlp", "mlp-linear"),
+    *("random-features", "resnet9"),
     *("resnet9-quarter", "resnet18", "resnet18-fedul", "resnet18-small", "wrn28-2"),
 )
 """Names of the built-in models, without loading PyTorch."""
@@ -466,6 +467,14 @@ class SharedSettings(TrainingSettings):
     """With `on` the server reads the sum of a round's updates, weights and metrics, and none of a
     single client (docs/privacy.md). Updates travel in fixed point; `max-update-norm` clips them at
     the client. At least three clients must take part in every round."""
+    head: Annotated[
+        Literal["trained", "closed-form"],
+        only_with("evaluate", "global"),
+        only_without("method", "xclp-predict"),
+    ] = "trained"
+    """With `closed-form` the last round trains nothing: it replaces the model's last linear layer
+    by one that follows from sums over all clients. It does not drift apart where clients lack
+    classes. The best round is chosen as always (docs/closed-form.md)."""
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of all random numbers."""
@@ -504,6 +513,11 @@ class SharedSettings(TrainingSettings):
         if self.base == "local" and self.evaluate != "local":
             raise ValueError(
                 "base = 'local' needs evaluate = 'local': there is no combined model to measure"
+            )
+        if self.head != "trained" and self.num_rounds == 1:
+            raise ValueError(
+                "head = 'closed-form' takes the last round, so that num-rounds must be 2 or more: "
+                "a head on a network that nobody has trained is method = 'closed-form'"
             )
         if self.base == "local" and self.test_prior == "em":
             raise ValueError(
@@ -547,4 +561,6 @@ class SharedSettings(TrainingSettings):
 
     def is_evaluated(self, round_number: int) -> bool:
         """Whether round ``round_number``, counted from 1, ends with an evaluation."""
-        return round_number % self.evaluate_every == 0 or round_number == self.num_rounds
+        last = self.num_rounds
+        compared = self.head == "closed-form" and round_number == last - 1  # with the head of last
+        return round_number % self.evaluate_every == 0 or round_number == last or compared

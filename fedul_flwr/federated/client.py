@@ -25,13 +25,18 @@ from fedul_flwr.config.shared import ModelOptions
 from fedul_flwr.data.local_files import refuse_unwritable
 from fedul_flwr.data.run_files.store import PERSONAL_MODEL
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Arrays, Content, InputShape, Value
+from fedul_flwr.data.types import Arrays, Content, Floats, InputShape, Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import messages
-from fedul_flwr.federated.client_data import ClientData, ClientState, data_class_of
+from fedul_flwr.federated.client_data import (
+    ClientData,
+    ClientState,
+    PointShares,
+    data_class_of,
+)
 from fedul_flwr.federated.columns import plain_moments, raw_rows, received_scaling
 from fedul_flwr.federated.masked_update import PHASES as SUM_PHASES
-from fedul_flwr.federated.masked_update import MaskedUpdates, Summed, Update, in_steps
+from fedul_flwr.federated.masked_update import HEADS, MaskedUpdates, Summed, Update, in_steps
 from fedul_flwr.federated.reports import OF_ALL, Reports
 from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS, variate_rounds
 from fedul_flwr.secure.column_sums import exact_sums
@@ -130,6 +135,14 @@ class Client(NumPyClient, Generic[D]):
                 return Content()
             case messages.END:
                 return Content()
+            case messages.HEAD:
+                if self.settings.sums_heads:
+                    raise UserError(
+                        "The server asked for sums of this client alone, where it may read those "
+                        "of all.",
+                        "server-asks-too-much",
+                    )
+                return Content(arrays={messages.SUMS: self.head_sums(content)})
             case _ if name in SUM_PHASES:
                 return self.sums.on_phase(name, content)
             case _:
@@ -137,8 +150,28 @@ class Client(NumPyClient, Generic[D]):
                     f"Method {self.settings.method!r} has no phase {name!r}.", "method-mismatch"
                 )
 
-    def sum_part(self, of: Summed, content: Content) -> Sequence[int]:
-        """The client's whole numbers for a secure sum.
+    def point_shares(self) -> PointShares:
+        """What it can say of its points' classes, for a head in closed form."""
+        return self.data.point_shares()
+
+    def head_sums(self, content: Content) -> Floats:
+        """Sums over its points for a head in closed form, flat.
+
+        Parameters
+        ----------
+        content : the model, class priors, and which of :data:`HEADS` is asked for.
+
+        Raises
+        ------
+        UserError
+            If the run has no such heads.
+        """
+        from fedul_flwr.federated.heads import client_sums
+
+        return client_sums(self, content)
+
+    def sum_part(self, of: Summed, content: Content) -> Sequence[int] | Floats:
+        """The client's numbers for a secure sum: whole ones, of any size those for a head.
 
         Parameters
         ----------
@@ -149,6 +182,8 @@ class Client(NumPyClient, Generic[D]):
         UserError
             If the run has no such sum.
         """
+        if of in HEADS:
+            return self.head_sums(content)
         if of is Summed.COLUMNS and self.settings.standardize_sum == "masked":
             return exact_sums(*raw_rows(self.data))
         if of is Summed.HELDOUT and self.settings.sums_heldout_losses:

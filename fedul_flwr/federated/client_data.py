@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
@@ -40,6 +40,8 @@ from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import (
     UNLABELED,
     Arrays,
+    Bools,
+    Floats,
     Inputs,
     InputShape,
     Ints,
@@ -60,6 +62,24 @@ def part_of_step(positions: Ints, settings: RunConfig, round_number: int) -> Int
     steps = scenario.streaming_steps
     step = min((round_number - 1) // scenario.rounds_per_step, steps - 1)
     return np.array_split(positions, steps)[step]
+
+
+class PointShares(NamedTuple):
+    """What a client can say of its points' classes, for a head in closed form.
+
+    Attributes
+    ----------
+    inputs : images or vectors.
+    points : ``(n,)``, rows of them.
+    shares : ``(n, K)``, class shares among which a point is drawn: a label's one-hot row, those of
+        its set, or equal ones of the classes that are possible; a row of zeros says nothing.
+    stated : ``(n,)``, whether a row is that of a label or of a set.
+    """
+
+    inputs: Inputs
+    points: Ints
+    shares: Floats
+    stated: Bools
 
 
 class ClientData:
@@ -154,6 +174,12 @@ class ClientData:
         inputs, points = self.own_rows
         return OwnPoints(inputs, points, missing="it has no labels and no sets")
 
+    def point_shares(self) -> PointShares:
+        """What is stated of the classes of its points; by default nothing."""
+        inputs, points = self.own_rows
+        nothing = np.zeros((len(points), self.num_classes))
+        return PointShares(inputs, points, nothing, np.zeros(len(points), bool))
+
     @property
     def folder(self) -> Path | None:
         """Folder of the client's own data; ``None`` in a simulated split."""
@@ -237,6 +263,12 @@ class UnlabeledSetData(ClientData):
             priors=sets.priors,
             set_sizes=sets.set_sizes,
         )
+
+    def point_shares(self) -> PointShares:
+        """Class shares of each point's set."""
+        sets = self.sets
+        shares = sets.priors[sets.sets]
+        return PointShares(sets.inputs, sets.points, shares, np.ones(len(shares), bool))
 
     @property
     def set_names(self) -> list[str]:
@@ -355,6 +387,18 @@ class PartlyLabeledData(ClientData):
     def unlabeled(self) -> Ints:
         """Positions of the unlabeled points that may be used in training."""
         return self.examples.unlabeled
+
+    def point_shares(self) -> PointShares:
+        """Labels, and for the other points equal shares of the classes that some label has."""
+        examples, of_labels = self.examples, self.examples.labels[self.labeled]
+        rows = np.concatenate([self.labeled, self.unlabeled])
+        shares = np.zeros((len(rows), self.num_classes))
+        shares[:, np.unique(of_labels)] = 1
+        labeled = np.arange(len(of_labels))
+        shares[labeled] = 0
+        shares[labeled, of_labels] = 1
+        stated = np.arange(len(rows)) < len(of_labels)
+        return PointShares(examples.inputs, examples.points[rows], shares, stated)
 
     def arrived(self, positions: Ints, round_number: int) -> Ints:
         """Those of ``positions`` that arrive in a round's streaming step, in random order."""

@@ -59,9 +59,11 @@ from fedul_flwr.federated.messages import (
     DESCRIBE,
     DIAGNOSTICS,
     END,
+    HEAD,
     METRICS,
     SETTINGS,
     SETUP,
+    SUMS,
     item_sizes,
     payload_bytes,
     phase_of,
@@ -125,6 +127,10 @@ def disclosures(settings: RunConfig) -> list[Sent]:
     if method.disclosures:
         declared = load_reference(method.disclosures, "method")
     sent = [entry for entry in declared if entry.when(settings)]
+    if not method.updates:
+        sent = [entry for entry in sent if entry.phase != TRAIN]
+    if settings.makes_heads:
+        sent.append(_SUMMED_HEAD if settings.sums_heads else _HEAD)
     if any(entry.phase == TRAIN for entry in sent):
         sent += _reported(reports_of(settings))
     if settings.has_sums:
@@ -244,6 +250,16 @@ SUMMED_PART = Sent(
     "the server, as a sum over all clients",
 )
 """A client's numbers in a sum; others say which."""
+
+_HEAD = Sent(
+    HEAD,
+    (SUMS,),
+    "sums over its points: of features by class, of features' products, and of classes",
+    ARRAYS,
+    "every message for a head",
+)
+_SUMMED_HEAD = replace(SUMMED_PART, what=f"{_HEAD.what}, masked", often=_HEAD.often)
+"""Sent where heads are in closed form."""
 
 _WHO = ("partition-id", "num-partitions", "own-data")
 

@@ -29,7 +29,7 @@ from fedul_flwr.data.types import Arrays, Content, Floats, count, l2_norm, numbe
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.ledger import Ledger, ledger_file, spender
-from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, SETUP, metric_forms
+from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, OF, SETUP, metric_forms
 from fedul_flwr.federated.reports import reports_of, summed_names
 from fedul_flwr.federated.transcript import Asked, question
 from fedul_flwr.learning.variates import CONTROL
@@ -49,6 +49,7 @@ from fedul_flwr.secure.session import (
     require_enough,
 )
 from fedul_flwr.secure.vector_sum import (
+    FIXED_DIGITS,
     HOLDERS,
     LAST,
     PRESENT,
@@ -60,6 +61,7 @@ from fedul_flwr.secure.vector_sum import (
     Words,
     confirm,
     dequantize,
+    fixed_words,
     join_sum,
     mask_vector,
     offer_shares,
@@ -87,6 +89,12 @@ class Summed(StrEnum):
     """Sums of columns and of their squares over all points, once (``standardize-sum``)."""
     SETS = "sets"
     """What clients know of their sets, once (``test-prior = "sets"``, ``fedul.fewer-sets``)."""
+    HEAD = "head"
+    """Sums of soft labels for a head in closed form, first by what is stated of points."""
+    REFINED = "refined-head"
+    """The same by posteriors."""
+    REFINED_AGAIN = "twice-refined-head"
+    """And again."""
     UPDATE = "update"
     """Updates of a round."""
     HELDOUT = "heldout"
@@ -96,18 +104,22 @@ class Summed(StrEnum):
         """Number of the sum in its run: later ones have larger numbers, and once a run is once."""
         if self in ONCE:
             return 1 + ONCE.index(self)
-        return 1 + 2 * round_number + (self is Summed.HELDOUT)
+        of_round = [of for of in Summed if of not in ONCE]
+        return 1 + len(ONCE) + (round_number - 1) * len(of_round) + of_round.index(self)
 
     def tail(self, count: int) -> Tail:
         """The form of a vector of ``count`` numbers."""
-        return Tail(count, DIGITS if self is Summed.COLUMNS else NUMBERS.digits)
+        digits = {Summed.COLUMNS: DIGITS, **dict.fromkeys(HEADS, FIXED_DIGITS)}
+        return Tail(count, digits.get(self, NUMBERS.digits))
 
 
 ONCE = (Summed.COLUMNS, Summed.SETS)
 """Sums that are made once a run, and of no model."""
+HEADS = (Summed.HEAD, Summed.REFINED, Summed.REFINED_AGAIN)
+"""Sums of which a head follows, many numbers of floating point."""
 
-OF, ROUND, DIGEST = "of", "server-round", "digest"
-"""Which sum, of which round, and the digest of what will come with the request for a vector."""
+ROUND, DIGEST = "server-round", "digest"
+"""Of which round a sum is, and the digest of what will come with the request for a vector."""
 
 MASKED = "masked"
 """Name of the array in which a vector travels."""
@@ -353,7 +365,7 @@ class MaskedUpdates:
         settings: RunConfig,
         node: NodeConfig,
         state: ClientState,
-        part: Callable[[Summed, Content], Sequence[int]],
+        part: Callable[[Summed, Content], Sequence[int] | Floats],
     ) -> None:
         self._settings, self._node, self._state, self._part_of = settings, node, state, part
         self._client = node.partition_id
@@ -535,9 +547,9 @@ class MaskedUpdates:
         sent = {key: array for key, array in content.arrays.items() if key not in shares}
         asked = Asked({ARRAYS: sent}, content.values)
         self.accept(of, asked)
-        numbers = self._part_of(of, Content(sent, content.values))
+        numbers: Any = self._part_of(of, Content(sent, content.values))
         tail = of.tail(len(numbers))
-        words = whole_words(numbers, tail.digits)
+        words = fixed_words(numbers) if of in HEADS else whole_words(numbers, tail.digits)
         state, masked = self._masked(shares, words, asked, tail)
         return state, {MASKED: masked}
 

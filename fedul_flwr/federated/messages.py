@@ -62,6 +62,11 @@ PERSONAL = "personal"
 """Phase after the last round, with setting `personal`: a client gets the chosen model, and makes
 its own from it. It sends nothing."""
 
+HEAD, SUMS, PRIOR, OF = "head", "sums", "prior", "of"
+"""Phase of a run with heads in closed form: a client gets the model and sends sums, if these are
+not summed in secret. Its array; its values: the class priors that the model is trained for, and
+which sums are asked for."""
+
 DESCRIBE, SETUP, COLUMNS = "describe", "setup", "columns"
 """Phases before round 1: a client says which one it is; it gets the setup and registers; if the
 federation standardizes vectors, it gets the means and scales of all clients. A client stores what

@@ -30,10 +30,10 @@ from fedul_flwr.federated.masked_update import (
     CONFIRM,
     DIGEST,
     FIRST_METRIC,
+    HEADS,
     KEYS,
     LARGEST_WEIGHT,
     MASKED,
-    OF,
     PART,
     PEERS,
     ROUND,
@@ -51,6 +51,7 @@ from fedul_flwr.federated.messages import (
     METRICS,
     NORMALIZER,
     NUM_POINTS,
+    OF,
     WEIGHT,
     PlainArray,
     array_record,
@@ -94,6 +95,7 @@ from fedul_flwr.secure.vector_sum import (
     TooFewLeftError,
     Words,
     apart_message,
+    fixed_numbers,
     neighbors,
     spare,
     whole_numbers,
@@ -395,8 +397,10 @@ class SecureSums:
         size: int,
         arrays: Arrays | None = None,
         values: Mapping[str, Value] | None = None,
-    ) -> tuple[list[int], list[int]]:
-        """Sums of ``size`` whole numbers over clients, and the clients whose numbers they are.
+    ) -> tuple[Any, list[int]]:
+        """Sums of ``size`` numbers over clients, and the clients whose numbers they are.
+
+        They are a list of whole numbers, for heads an array of floating point.
 
         Parameters
         ----------
@@ -422,6 +426,8 @@ class SecureSums:
         replies = self._registry.query(grid, PART, contents, check)
         vectors = {client.partition_id: a.arrays[MASKED] for client, a in replies.items()}
         opened = self._opened(vectors, tail)
+        if of in HEADS:
+            return fixed_numbers(opened.words), opened.survivors
         return whole_numbers(opened.words, tail.digits), opened.survivors
 
     def _opened(self, vectors: Mapping[int, Words], tail: Tail) -> Opened:

@@ -16,7 +16,8 @@ from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.learning.batch_statistics import norm_statistics
 from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.local import dump_arrays, load_arrays, train_local
+from fedul_flwr.learning.closed_form import SoftSums, soft_sums
+from fedul_flwr.learning.local import dump_arrays, extract_features, load_arrays, train_local
 from fedul_flwr.learning.plan import LocalPlan, local_plan, rate_factor
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 from fedul_flwr.learning.task import Batches, BatchLoss, Task, on_logits
@@ -96,6 +97,13 @@ class ServerTrainer:
         # Copies: the next round trains the same tensors in place.
         trained = {name: np.array(value) for name, value in dump_arrays(self.model).items()}
         return to_record(trained), result.loss
+
+    def soft_sums(self, arrays: Arrays) -> SoftSums:
+        """Sums over the labeled points for a head in closed form."""
+        load_arrays(self.model, arrays)
+        data, plan = self._data, local_plan(self._settings)
+        features = extract_features(self.model, data.inputs, data.points, plan)
+        return soft_sums(features, np.eye(self._num_classes)[data.labels], stated=True)
 
     def norm_statistics(self, arrays: ArrayRecord) -> tuple[Arrays, int]:
         """Statistics of batch norm over the labeled points, and their number of batches."""

@@ -43,6 +43,7 @@ from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.config.sections import (
     SECTIONS,
     FedTrimmedAvgSettings,
+    HeadSettings,
     KrumSettings,
     MultiKrumSettings,
 )
@@ -54,6 +55,7 @@ from fedul_flwr.federated.client_policy import ClientPolicy, policy_for
 from fedul_flwr.federated.columns import ColumnPooling
 from fedul_flwr.federated.dp import PrivateMean
 from fedul_flwr.federated.grid import GridProxy, RoundLog, RoundRecord
+from fedul_flwr.federated.heads import ClosedFormHeads
 from fedul_flwr.federated.masked_update import Summed, from_steps
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -64,6 +66,7 @@ from fedul_flwr.federated.messages import (
     metric,
     payload_bytes,
     to_arrays,
+    to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport, Registration
 from fedul_flwr.federated.replies import UpdateValidator
@@ -115,6 +118,7 @@ class Strategy(FlowerStrategy):
     plateau_config : what clients are told for their step sizes in the next round (`plateau`).
     sums : opens secure sums; ``None`` in a run without any.
     on_summed : called after a sum that is made once a run, so that its outcome can be saved.
+    heads : makes heads in closed form; ``None`` in a run without any.
     columns : asks the clients for means and variances of columns (``standardize = "federation"``).
     local_models : with ``evaluate = "local"``, what the clients of the round in hand returned, in
         partition order.
@@ -142,6 +146,9 @@ class Strategy(FlowerStrategy):
     """Whether clients return whole models, which ``max-update-norm`` can measure."""
     rate_factor = 1.0
     _server_loss: float | None = None
+    can_renew_heads = True
+    """Whether the last layer of its models can be replaced between rounds (``closed-form.every``).
+    """
     _parallel: ArrayRecord | None = None
     """The model that the server has trained in parallel to the round's clients."""
 
@@ -175,6 +182,14 @@ class Strategy(FlowerStrategy):
         self.sums = None
         if settings.has_sums:
             self.sums = SecureSums(settings, self.registry, self.rounds, self.num_classes)
+        self.heads: ClosedFormHeads | None = None
+        if settings.makes_heads:
+            of_server = trainer.soft_sums if trainer is not None else None
+            shape = tuple(cast(Sequence[int], setup.values["model-shape"]))
+            self.heads = ClosedFormHeads(
+                settings, self.registry, self.sums, of_server, shape, self.num_classes
+            )
+        self._made: ArrayRecord | None = None
         self.on_summed: Callable[[], object] = lambda: None
         self.plateau_config: dict[str, Value] = {}
         self.local_models: list[Arrays] = []
@@ -220,6 +235,21 @@ class Strategy(FlowerStrategy):
                 f"{settings.method!r} with base = {settings.base!r} combines no clients' models.",
                 "setting-without-effect",
                 setting="max-update-norm",
+            )
+        heads = settings[HeadSettings]
+        if settings.sums_updates and settings.makes_heads and not settings.sums_heads:
+            raise UserError(
+                "Setting closed-form.sum = 'plaintext': with secure-sum = 'on' clients tell no sum "
+                "of their own; choose 'masked'.",
+                "settings-contradict",
+                setting="closed-form.sum",
+            )
+        if heads.every and not cls.can_renew_heads:
+            raise UserError(
+                f"Setting closed-form.every = {heads.every}: method {settings.method!r} trains its "
+                "models in parts; with 0 the last round makes a head.",
+                "method-mismatch",
+                setting="closed-form.every",
             )
         if cls.trains_in_turn(settings, "parallel"):
             reason = ""
@@ -299,6 +329,9 @@ class Strategy(FlowerStrategy):
 
     def after_round(self, reports: Mapping[str, Any]) -> None:
         """Use what clients have reported, combined as declared, by name: numbers or ``(K,)``."""
+
+    def after_head(self, prior: Floats) -> None:
+        """Use the class priors ``(K,)`` that a head in closed form was made for."""
 
     def before_round(self, round_number: int, arrays: ArrayRecord) -> ArrayRecord:
         """The model that a round starts from: the server has trained it if it is to do so now."""
@@ -387,12 +420,28 @@ class Strategy(FlowerStrategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Sample, and let the base write the messages."""
+        """The messages of a round, none if a head follows from sums and nothing is trained."""
         if server_round == 1:  # of a run that resumes, too
             self.columns.share(grid)
+        self._made = None
+        if self.heads is None or not self.heads.is_alone(server_round + self.round_offset):
+            return self.configure_round(server_round, arrays, config, grid)
+        self.begin_round(server_round, arrays)
+        if self.heads.asks_clients:
+            self.registration.update(grid)
+        self._made = self._with_head(grid, arrays)
+        return []
+
+    def configure_round(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Sample, and let the base write the messages."""
         arrays = self.before_round(server_round + self.round_offset, arrays)
         round_number = self.begin_round(server_round, arrays)
         self.registration.update(grid)
+        if self.heads is not None and self.heads.precedes(round_number):
+            arrays = self._with_head(grid, arrays)
+            self.global_arrays = self.to_combine(arrays)
         chosen = self.before_train(round_number, arrays, grid)
         self.record.sampled = len(chosen)
         refuse_too_few(self.settings, len(chosen))
@@ -420,6 +469,14 @@ class Strategy(FlowerStrategy):
         return messages
 
     def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The model of a round, from replies or with the head that was made."""
+        if self._made is not None:
+            return self._made, None
+        return self.aggregate_round(server_round, replies)
+
+    def aggregate_round(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Let the base combine weights; average buffers here."""
@@ -462,7 +519,7 @@ class Strategy(FlowerStrategy):
                 f"Round {self.record.round}: the base strategy combined no update.", "no-update"
             )
         reports |= {key: np.asarray(value) for key, value in (metrics or {}).items()}
-        self.record.metrics = {
+        self.record.metrics |= {
             key: value.tolist() for key, value in reports.items() if key != NORMALIZER
         }
         self.after_round(reports)
@@ -525,6 +582,19 @@ class Strategy(FlowerStrategy):
             for name in added & metrics.keys():
                 sums[name] = sums.get(name, 0.0) + np.asarray(metrics.pop(name), np.float64)
         return sums
+
+    def _with_head(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
+        """``arrays`` with a last layer in closed form."""
+        assert self.heads is not None
+        prior, from_sums = self.test_prior, self.settings.test_prior == "sets"
+        if prior is None and not from_sums:
+            prior = uniform_prior(self.num_classes)
+        made = self.heads.renew(grid, to_arrays(arrays), prior, self.record.round)
+        self.record.clients = max(self.record.clients, made.clients)
+        self.record.sampled = max(self.record.sampled, made.clients)
+        self.record.metrics = {**self.record.metrics, **made.about}
+        self.after_head(made.prior)
+        return to_record(made.model)
 
     def _summed_loss(self, grid: Grid, arrays: ArrayRecord, round_number: int) -> float | None:
         """Mean of the clients' held-out losses, each of which counts once; ``None`` without any."""

@@ -17,6 +17,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.models import cnns, resnets
 from fedul_flwr.models.last_layer import SUFFIX, TwoHeads
 from fedul_flwr.models.mlp import linear, mlp, mlp_linear
+from fedul_flwr.models.random_features import random_features
 from fedul_flwr.models.torchvision_model import PREFIX, TorchvisionModel
 
 Builder = Callable[[InputShape, int], nn.Module]
@@ -35,6 +36,7 @@ MODELS: dict[str, Builder] = {
     "linear": linear,
     "mlp": mlp,
     "mlp-linear": mlp_linear,
+    "random-features": random_features,
     "resnet9": resnets.resnet9,
     "resnet9-quarter": resnets.resnet9_quarter,
     "resnet18": resnets.resnet18,

@@ -187,6 +187,37 @@ def whole_numbers(words: Words, digits: int) -> list[int]:
     return [int.from_bytes(row.tobytes(), "little", signed=True) for row in rows]
 
 
+FIXED_DIGITS = 3
+"""Words of a number in fixed point: multiples of 2^-32, of which sums are exact."""
+
+
+def fixed_words(numbers: Floats) -> Words:
+    """Numbers ``(n,)`` of floating point as words ``(n · FIXED_DIGITS,)``, rounded to 2^-32.
+
+    They are whole numbers of three words, as :func:`whole_words` writes them.
+    """
+    if not (np.abs(numbers) < 2.0**42).all():  # a million of them stay below half of 2^64
+        raise UserError(
+            "A number is not finite, or too large for a secure sum: points or features have to be "
+            "scaled.",
+            "message-out-of-range",
+        )
+    whole = np.floor(numbers)
+    parts = np.rint((numbers - whole) * 2.0**32).astype(np.int64)
+    whole_part = whole.astype(np.int64) + (parts >> 32)
+    words = np.empty((len(numbers), FIXED_DIGITS), np.uint32)
+    words[:, 0] = parts & (2**32 - 1)
+    words[:, 1:] = whole_part.astype("<i8").view("<u4").reshape(-1, 2)
+    return words.ravel()
+
+
+def fixed_numbers(words: Words) -> Floats:
+    """The numbers of :func:`fixed_words`, or of sums of them."""
+    rows = words.reshape(-1, FIXED_DIGITS)
+    whole = np.ascontiguousarray(rows[:, 1:]).astype("<u4").view("<i8").ravel()
+    return np.asarray(whole + rows[:, 0] * 2.0**-32, np.float64)
+
+
 def _carried(totals: NDArray[np.int64], digits: int) -> Words:
     """Words of the same whole numbers, from sums and differences of fewer than 2^31 words."""
     rows = totals.reshape(-1, digits)

@@ -1,8 +1,10 @@
 """Sums of clients' vectors under masks: what they give, and what nobody learns from them."""
 
 import itertools
+import math
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -33,6 +35,7 @@ from fedul_flwr.secure.session import (
 )
 from fedul_flwr.secure.vector_sum import (
     COMPLETE,
+    FIXED_DIGITS,
     NO_TAIL,
     PAIR_SHARES,
     SELF_SHARES,
@@ -44,10 +47,13 @@ from fedul_flwr.secure.vector_sum import (
     SumServer,
     Tail,
     Transcript,
+    add_vectors,
     apart_message,
     confirm,
     degree,
     dequantize,
+    fixed_numbers,
+    fixed_words,
     join_sum,
     mask_vector,
     neighbors,
@@ -864,3 +870,27 @@ def test_given_a_malformed_answer_then_the_server_names_its_client(five: Party) 
     for wrong in (missing, short, {**answer, "what": np.zeros(1)}):
         with pytest.raises(BadMessageError, match="Client 7"):
             server.check_shares(7, wrong)
+
+
+def test_sums_in_fixed_point_are_exact_but_for_the_rounding_of_each_summand() -> None:
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(size=2000) * 10.0 ** rng.integers(-6, 10, 2000) for _ in range(7)]
+    vectors = [fixed_words(part) for part in parts]
+    total = fixed_numbers(add_vectors(vectors, Tail(2000, FIXED_DIGITS)))
+    exact = np.array([math.fsum(row) for row in np.stack(parts, axis=1)])
+    bound = 7 * 2.0**-33 + np.abs(exact) * 2.0**-52
+    assert (np.abs(total - exact) <= bound).all()
+    # The same numbers as whole ones of three words.
+    whole = whole_words([round(Fraction(float(n)) * 2**32) for n in parts[0]], FIXED_DIGITS)
+    assert (np.abs(vectors[0].astype(np.int64) - whole) <= 1).mean() > 0.99
+    assert fixed_numbers(fixed_words(np.array([-0.5, 2.0**41, -1e-12]))).tolist() == [
+        -0.5,
+        2.0**41,
+        0.0,
+    ]
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -(2.0**42)])
+def test_given_a_number_beyond_fixed_point_then_it_is_refused(number: float) -> None:
+    with refuses("message-out-of-range"):
+        fixed_words(np.array([number]))

@@ -1,0 +1,261 @@
+"""Heads in closed form: the server asks clients for sums, and makes the last layer of them.
+
+The sums are :class:`fedul_flwr.learning.closed_form.SoftSums`. First they are of what is stated of
+points, labels or class shares of sets; a refinement sums again by posteriors of the model with the
+head so far. With secure sums they travel in fixed point under masks, else each client's are seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from flwr.serverapp import Grid
+
+from fedul_flwr.config.base import AUTO
+from fedul_flwr.config.methods import find_method
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.sections import HeadSettings
+from fedul_flwr.data.class_priors import floored, uniform_prior
+from fedul_flwr.data.label_split import label_scenario
+from fedul_flwr.data.types import Arrays, Content, Floats, InputShape, count, numbers
+from fedul_flwr.errors import BadMessageError, NothingToLearnError, UserError
+from fedul_flwr.federated.masked_update import HEADS, Summed
+from fedul_flwr.federated.messages import HEAD, NUM_POINTS, OF, PRIOR, SUMS
+from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
+from fedul_flwr.federated.secure_sum import SecureSums
+from fedul_flwr.learning.closed_form import (
+    MOST_FEATURES,
+    SoftSums,
+    condition,
+    fit_gaussians,
+    linear_head,
+    posteriors,
+    soft_sums,
+    sums_size,
+)
+from fedul_flwr.secure.messages import checked_array
+from fedul_flwr.secure.vector_sum import TooFewLeftError
+
+OwnSums = Callable[[Arrays], SoftSums]
+"""The server's own sums by a model."""
+
+
+def client_sums(client: Any, content: Content) -> Floats:
+    """The sums of a :class:`fedul_flwr.federated.client.Client` for a head, flat."""
+    from fedul_flwr.learning.local import features_and_logits, load_arrays
+    from fedul_flwr.learning.plan import local_plan
+
+    settings = client.settings
+    if not settings.makes_heads or content.values.get(OF) not in {*HEADS}:
+        raise UserError(
+            "The server asked for sums of points that this run does not have.",
+            "server-asks-too-much",
+        )
+    prior = numbers(content, PRIOR)
+    if len(prior) != client.num_classes or (prior < 0).any():
+        raise UserError("The server sent no class priors for a head.", "message-form")
+    points, stated = client.point_shares(), content.values[OF] == HEADS[0]
+    chosen = points.stated if stated else points.shares.any(axis=1)
+    shares = points.shares[chosen]
+    try:
+        load_arrays(client.model, content.arrays)
+    except ValueError as error:
+        raise UserError(f"The server's model is another one: {error}.", "model-mismatch") from None
+    features, logits = features_and_logits(
+        client.model, points.inputs, points.points[chosen], local_plan(settings)
+    )
+    soft = shares if stated else posteriors(logits.double().numpy(), shares, prior)
+    return soft_sums(features, soft, stated=stated).flat()
+
+
+def check_sums(client: str, arrays: Arrays, classes: int, features: int, most: int) -> None:
+    """Refuse an answer that cannot be sums of a client's points.
+
+    Parameters
+    ----------
+    most : its number of points.
+
+    Raises
+    ------
+    BadMessageError
+        If numbers are missing, not finite, or of more points, or a class mass is negative.
+    """
+    size = (sums_size(classes, features),)
+    flat = checked_array(f"{client} sent for a head", arrays, SUMS, np.float64, size)
+    if not np.isfinite(flat).all():
+        raise BadMessageError("its sums are not finite", "message-out-of-range")
+    sums = SoftSums.of_flat(flat, classes, features)
+    slack = 1e-6 * (1 + most)
+    if sums.num_points > most + slack or (sums.masses < -slack).any():
+        raise BadMessageError("its sums are not those of its points", "message-contradicts")
+    if (np.diag(sums.second) < 0).any() or (np.diag(sums.gram) < -slack).any():
+        raise BadMessageError("its sums have negative squares", "message-out-of-range")
+
+
+class Made(NamedTuple):
+    """A model with a new head, the class priors that it is for, numbers about the sums, and how
+    many clients are in them."""
+
+    model: Arrays
+    prior: Floats
+    about: dict[str, float]
+    clients: int
+
+
+def _head_names(settings: RunConfig, shape: InputShape, num_classes: int) -> tuple[str, str]:
+    """Names of the last layer's weight and bias."""
+    from fedul_flwr.models.last_layer import feature_layer
+    from fedul_flwr.models.registry import build_model
+
+    model = build_model(settings.model, shape, num_classes, options=settings.model_options)
+    layer = feature_layer(model)
+    problem = ""
+    if layer.bias is None:
+        problem = "a last layer without biases"
+    elif layer.in_features > MOST_FEATURES:
+        problem = f"{layer.in_features:,} features, and sums are of {MOST_FEATURES:,} at most"
+    if problem:
+        raise UserError(
+            f"Setting head = 'closed-form': model = {settings.model!r} has {problem}: choose "
+            "another model.",
+            "model-unfit",
+            setting="model",
+        )
+    name = next(name for name, module in model.named_modules() if module is layer)
+    return f"{name}.weight", f"{name}.bias"
+
+
+class ClosedFormHeads:
+    """Makes the last layer of a run's models from sums over its clients.
+
+    Parameters
+    ----------
+    settings : the run's settings, in which heads are made.
+    registry : the clients of the run.
+    sums : opens secure sums; ``None`` reads each client's.
+    of_server : the server's own sums, if it has labels.
+    shape : of what the model takes.
+    num_classes : K.
+
+    Raises
+    ------
+    UserError
+        If the model has no last layer that can be replaced, or too many features.
+    """
+
+    def __init__(
+        self,
+        settings: RunConfig,
+        registry: ClientRegistry,
+        sums: SecureSums | None,
+        of_server: OwnSums | None,
+        shape: InputShape,
+        num_classes: int,
+    ) -> None:
+        self._settings, self._registry = settings, registry
+        self._options, self._method = settings[HeadSettings], find_method(settings.method)
+        self._sums = sums if settings.sums_heads else None
+        self._of_server = of_server
+        self._names = _head_names(settings, shape, num_classes)
+
+    def is_alone(self, round_number: int) -> bool:
+        """Whether a round makes a head and trains nothing."""
+        return not self._method.updates or round_number == self._settings.num_rounds
+
+    def precedes(self, round_number: int) -> bool:
+        """Whether a round of training begins with a new head."""
+        every = self._options.every
+        return every > 0 and (round_number - 1) % every == 0
+
+    @property
+    def asks_clients(self) -> bool:
+        """Whether clients can say anything of their points' classes."""
+        return self._method.asks_clients and label_scenario(self._settings) != "server"
+
+    def turns(self, round_number: int) -> Sequence[Summed]:
+        """The sums of a round: where nothing is trained, one in each."""
+        if not self._method.updates:
+            return [HEADS[min(round_number, len(HEADS)) - 1]]
+        if self._method.data in ("labels", "fully-labeled"):
+            return HEADS[:1]  # posteriors among given labels are these
+        return HEADS[: 1 + self._options.refinements]
+
+    def renew(self, grid: Grid, model: Arrays, prior: Floats | None, round_number: int) -> Made:
+        """The model with a new head.
+
+        Parameters
+        ----------
+        prior : ``(K,)``, class priors at test time; ``None`` takes those of the sums.
+        """
+        about: dict[str, float] = {}
+        clients = 0
+        for turn in self.turns(round_number):
+            sums, clients = self._collect(grid, model, prior, turn, round_number)
+            if sums.num_points <= 0:
+                raise NothingToLearnError(
+                    f"Round {round_number}: nobody has a label or a set, of which a head follows."
+                )
+            about["head-points"] = sums.num_points
+            if turn is HEADS[0]:
+                about["head-condition"] = condition(sums.gram)
+                if not np.isfinite(about["head-condition"]):
+                    raise UserError(
+                        "The class shares of all sets together do not tell the classes apart, and "
+                        "no head follows from them: sets have to differ more, or be more.",
+                        "priors-rank",
+                    )
+            if prior is None:
+                prior = floored(sums.masses)
+            part = None if self._options.shrinkage == AUTO else self._options.shrinkage
+            values = linear_head(fit_gaussians(sums), prior, part)
+            made = {
+                name: np.asarray(value, model[name].dtype)
+                for name, value in zip(self._names, values, strict=True)
+            }
+            model = {**model, **made}
+        assert prior is not None  # there is a turn
+        return Made(model, prior, about, clients)
+
+    def _collect(
+        self,
+        grid: Grid,
+        model: Arrays,
+        prior: Floats | None,
+        turn: Summed,
+        round_number: int,
+    ) -> tuple[SoftSums, int]:
+        """Sums over all clients and the server, and how many clients are in them."""
+        classes, features = model[self._names[0]].shape
+        stated = uniform_prior(classes) if prior is None else prior
+        values: dict[str, Any] = {PRIOR: stated.tolist(), "server-round": round_number}
+        total, number = np.zeros(sums_size(classes, features)), 0
+        clients = self._registry.present(self._registry.clients) if self.asks_clients else []
+        if clients and self._sums is not None:
+            try:
+                total, left = self._sums.collect(grid, turn, clients, len(total), model, values)
+            except TooFewLeftError as error:
+                raise UserError(
+                    f"Setting closed-form.sum = 'masked': {error} With 'plaintext' the server "
+                    "reads each client's sums.",
+                    "too-few-clients",
+                    setting="closed-form.sum",
+                ) from error
+            number = len(left)
+        elif clients:
+            content = Content(model, {**values, OF: turn.value})
+
+            def check(client: ClientRef, answer: Content) -> None:
+                most = count(self._registry.answers[client.partition_id], NUM_POINTS)
+                check_sums(str(client), answer.arrays, classes, features, most)
+
+            answers = self._registry.query(grid, HEAD, dict.fromkeys(clients, content), check)
+            for answer in answers.values():
+                total += answer.arrays[SUMS]
+            number = len(answers)
+        sums = SoftSums.of_flat(total, classes, features)
+        if self._of_server is not None:
+            added = self._of_server(model)
+            sums = SoftSums(*(one + other for one, other in zip(sums, added, strict=True)))
+        return sums, number

@@ -1,0 +1,197 @@
+"""A last layer in closed form, from sums over clients: class means and a covariance.
+
+A client's points have features x in R^d and soft labels r in [0, 1]^K, which add up to 1: one-hot
+labels, the class shares of a point's set, or posteriors. All that leaves a client are sums. Class
+means are their least squares fit (the mean map: Quadrianto et al. 2009; Patrini et al. 2014), with
+one-hot labels the usual means; the head is a linear discriminant. With labels it is that of FedCGS.
+A mean of last layers drifts where clients lack classes, and a head from sums does not.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.data.types import Bools, Floats
+from fedul_flwr.errors import UserError
+
+MOST_FEATURES = 4096
+"""Largest d: sums have d (d + 1) / 2 numbers, and the head takes eigenvalues of a d x d matrix."""
+ABSENT = -1e4
+"""Bias of a class that no point has."""
+LEAST_SHARE = 1e-12
+"""Relative size of eigenvalues and of class masses that count as 0."""
+
+
+class SoftSums(NamedTuple):
+    """Sums over points, of one client or of all.
+
+    Attributes
+    ----------
+    gram : ``(K, K)``, Σ r rᵀ; where r depends on x, as posteriors do, its diagonal Σ r alone, with
+        which the means are those of EM. Its sum is the number of points.
+    sums : ``(K, d)``, Σ r xᵀ.
+    second : ``(d, d)``, Σ x xᵀ.
+    """
+
+    gram: Floats
+    sums: Floats
+    second: Floats
+
+    @property
+    def num_points(self) -> float:
+        """Number of points n."""
+        return float(self.gram.sum())
+
+    @property
+    def masses(self) -> Floats:
+        """``(K,)``, how many points each class has, Σ r."""
+        return np.asarray(self.gram.sum(axis=1))
+
+    def flat(self) -> Floats:
+        """All numbers, of symmetric matrices one triangle: ``(sums_size(K, d),)``."""
+        return np.concatenate([_triangle(self.gram), self.sums.ravel(), _triangle(self.second)])
+
+    @classmethod
+    def of_flat(cls, numbers: Floats, num_classes: int, num_features: int) -> SoftSums:
+        """What :meth:`flat` gives, or a sum of these."""
+        first = num_classes * (num_classes + 1) // 2
+        second = first + num_classes * num_features
+        return cls(
+            _symmetric(numbers[:first], num_classes),
+            numbers[first:second].reshape(num_classes, num_features),
+            _symmetric(numbers[second:], num_features),
+        )
+
+
+def sums_size(num_classes: int, num_features: int) -> int:
+    """How many numbers sums are."""
+    k, d = num_classes, num_features
+    return k * (k + 1) // 2 + k * d + d * (d + 1) // 2
+
+
+def _triangle(matrix: Floats) -> Floats:
+    return np.asarray(matrix[np.triu_indices(len(matrix))])
+
+
+def _symmetric(numbers: Floats, size: int) -> Floats:
+    matrix = np.zeros((size, size))
+    matrix[np.triu_indices(size)] = numbers
+    return matrix + np.triu(matrix, 1).T
+
+
+def soft_sums(features: NDArray[np.floating], soft: Floats, *, stated: bool) -> SoftSums:
+    """Sums over the points of one client.
+
+    Parameters
+    ----------
+    features : ``(n, d)``.
+    soft : ``(n, K)``, soft labels, rows that add up to 1.
+    stated : whether soft labels do not depend on the features of their point, as labels and class
+        shares of sets.
+
+    Raises
+    ------
+    UserError
+        If a feature is not finite.
+    """
+    x = np.asarray(features, np.float64)
+    if not np.isfinite(x).all():
+        raise UserError("Features of points are not finite, and have no sums.", "model-not-finite")
+    gram = soft.T @ soft if stated else np.diag(soft.sum(axis=0))
+    return SoftSums(gram, soft.T @ x, x.T @ x)
+
+
+def posteriors(logits: NDArray[np.floating], shares: Floats, prior: Floats) -> Floats:
+    """Soft labels ``(n, K)`` by a model and what is known of each point's class.
+
+    Parameters
+    ----------
+    logits : ``(n, K)``, of a model for the class priors ``prior``.
+    shares : ``(n, K)``, class shares among which a point is drawn; a one-hot row stays.
+    prior : ``(K,)``.
+    """
+    with np.errstate(divide="ignore"):
+        scores = np.asarray(logits, np.float64) + np.log(shares) - np.log(prior)
+    scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+
+
+class Gaussians(NamedTuple):
+    """Classes with means ``(K, d)`` and one covariance ``(d, d)``, not shrunk, which may be
+    indefinite where it comes from class shares.
+
+    ``present`` ``(K,)`` are the classes that some point has, and ``effective`` is the number of
+    labeled points whose class means would be as certain: K² / tr A^-1 of the gram A, which is n for
+    labels of classes of equal size.
+    """
+
+    means: Floats
+    covariance: Floats
+    present: Bools
+    effective: float
+
+
+def fit_gaussians(sums: SoftSums) -> Gaussians:
+    """Class means by least squares, pulled to the pooled mean by one point, and the covariance.
+
+    With pooled mean m, masses c and gram A: μ = m + (A + I)^-1 (Σ r xᵀ - c mᵀ), and the covariance
+    is the second moment minus what the means explain.
+    """
+    total, masses = sums.num_points, sums.masses
+    mean = sums.sums.sum(axis=0) / total
+    present = masses > LEAST_SHARE * total
+    regular = sums.gram + np.eye(len(masses))
+    from_mean = np.linalg.solve(regular, sums.sums - np.outer(masses, mean))
+    between = (from_mean.T * (masses / total)) @ from_mean
+    covariance = sums.second / total - np.outer(mean, mean) - between
+    count = int(present.sum())
+    certainty = np.linalg.inv(regular[np.ix_(present, present)])
+    effective = count**2 / float(np.trace(certainty))
+    return Gaussians(mean + from_mean, (covariance + covariance.T) / 2, present, effective)
+
+
+def default_shrinkage(gaussians: Gaussians) -> float:
+    """d / (d + the effective number of points): the fewer points, the rounder the covariance.
+
+    On features of 1,280 numbers, on 1,000 random features and on those of trained networks, for
+    labels and for sets, it is within 0.6 percentage points of the best of ten values.
+    """
+    size = len(gaussians.covariance)
+    return size / (size + gaussians.effective)
+
+
+def linear_head(
+    gaussians: Gaussians, prior: Floats, shrinkage: float | None = None
+) -> tuple[Floats, Floats]:
+    """Weight ``(K, d)`` and bias ``(K,)`` of the linear discriminant for class priors ``prior``.
+
+    Negative eigenvalues of the covariance become 0, and all are shrunk to their mean.
+
+    Parameters
+    ----------
+    shrinkage : from 0 to 1; ``None`` is :func:`default_shrinkage`.
+    """
+    part = default_shrinkage(gaussians) if shrinkage is None else shrinkage
+    values, vectors = np.linalg.eigh(gaussians.covariance)
+    values = np.maximum(values, 0)
+    shrunk = (1 - part) * values + part * values.mean()
+    floor = LEAST_SHARE * max(float(shrunk.max()), 1.0)
+    rotated = gaussians.means @ vectors
+    weight = (rotated / np.maximum(shrunk, floor)) @ vectors.T
+    with np.errstate(divide="ignore"):
+        bias = np.log(prior) - 0.5 * np.einsum("kd,kd->k", weight, gaussians.means)
+    return weight, np.where(gaussians.present & (prior > 0), bias, ABSENT)
+
+
+def condition(gram: Floats) -> float:
+    """Condition number of a gram among the classes that are present; infinite if singular.
+
+    Singular class shares do not tell which class is which: no least squares fit is unique.
+    """
+    masses = gram.sum(axis=1)
+    present = masses > LEAST_SHARE * gram.sum()
+    values = np.linalg.eigvalsh(gram[np.ix_(present, present)])
+    return float(values[-1] / values[0]) if values[0] > LEAST_SHARE * values[-1] else np.inf

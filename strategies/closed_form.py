@@ -1,0 +1,67 @@
+"""A model in one message: sums over the clients' points, of which its last layer follows.
+
+Nothing is trained. The network is fixed, the points themselves or random features, and a round is a
+sum (:mod:`fedul_flwr.learning.closed_form`).
+"""
+
+from __future__ import annotations
+
+from fedul_flwr import method as kit
+from fedul_flwr.config.class_priors import checked_prior
+from fedul_flwr.data.class_priors import uniform_prior
+
+
+class ClosedForm(kit.Strategy):
+    """Each round makes the last layer anew: first of what is stated, then by posteriors."""
+
+    takes_test_prior = True
+    returns_models = False
+    can_train_alone = False
+    state = {"prior": None}
+
+    @property
+    def test_prior(self) -> kit.Floats | None:
+        """``(K,)``, pi; with ``test-prior = "sets"`` after the first sums, of which it follows."""
+        prior = self.settings.class_priors()
+        if self.settings.test_prior == "sets":
+            stored: kit.Floats | None = self.state["prior"]
+            return stored
+        return uniform_prior(self.num_classes) if prior is None else checked_prior(prior)
+
+    def after_head(self, prior: kit.Floats) -> None:
+        """Keep pi for later rounds."""
+        self.state["prior"] = prior
+
+
+class SetsClient(kit.Client[kit.AnySetsData]):
+    """Sums over the points of its sets, of which one is enough."""
+
+    data_class = kit.AnySetsData
+
+
+class LabelsClient(kit.Client[kit.PartlyLabeledData]):
+    """Sums over its labeled points, then also over the others."""
+
+
+_OURS = "ours, after Quadrianto et al., JMLR 2009, and FedCGS, arXiv:2503.06916"
+METHOD = kit.Method(
+    name="closed-form",
+    line="A last layer from sums over all sets, in one message and a refinement; trains nothing.",
+    needs="unlabeled sets with class shares at clients, that together tell the classes apart",
+    paper=_OURS,
+    strategy=ClosedForm,
+    client=SetsClient,
+    settings=(kit.AdmissionSettings, kit.HeadSettings),
+    updates=False,
+)
+OF_LABELS = kit.Method(
+    name="closed-form-labels",
+    line="The same from labels of some or all points, and then from posteriors of the others.",
+    needs="labels for some points of clients",
+    paper=_OURS,
+    strategy=ClosedForm,
+    client=LabelsClient,
+    settings=(kit.LabelSettings, kit.HeadSettings),
+    data="partly-labeled",
+    updates=False,
+)

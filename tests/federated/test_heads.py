@@ -1,0 +1,201 @@
+"""Runs with heads in closed form: the sums, what they give, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedul_flwr.client_apps.fedul import FedULClient
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.data.types import Content
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federated.heads import check_sums
+from fedul_flwr.federated.masked_update import Summed
+from fedul_flwr.federated.messages import HEAD, OF, PRIOR, SUMS
+from fedul_flwr.learning.closed_form import soft_sums
+from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.strategies.closed_form import SetsClient
+from tests.support.refusals import refuses
+from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, same, train
+from tests.support.settings import AT_SERVER, QUICK, Settings
+from tests.support.simulated_clients import simulated_client
+
+CLOSED: dict[str, Any] = {"method": "closed-form", "points_per_client": 150}
+OF_LABELS: dict[str, Any] = {
+    **{"method": "closed-form-labels", "labels.total": 90, "points_per_client": 0},
+    **{"partition": "pathological", "pathological.classes-per-client": 4},
+}
+HEADED: dict[str, Any] = {
+    **QUICK,
+    **{"points_per_client": 0, "num_rounds": 4, "local_epochs": 2, "learning_rate": 0.01},
+    **{"head": "closed-form", "fedul.num-sets": 10},
+    **{"partition": "pathological", "pathological.classes-per-client": 2},
+}
+
+
+def errors(directory: Path) -> list[float]:
+    return [line["test_error"] for line in metrics(directory)]
+
+
+@pytest.mark.parametrize("options", [CLOSED, OF_LABELS], ids=["sets", "labels"])
+def test_a_model_follows_from_one_message_and_a_refinement(
+    options: dict[str, Any], settings: Settings
+) -> None:
+    run = train(settings(**options), 6)
+    first, refined = errors(run)  # guessing errs on 90
+    assert first < 30
+    assert refined < 12
+    assert metrics(run)[0]["clients"] == 6
+
+
+def test_given_masks_then_the_head_is_the_same_but_for_fixed_point(settings: Settings) -> None:
+    masked, plain = (
+        train(settings(**CLOSED, **{"closed-form.sum": kind}), 3)
+        for kind in ("masked", "plaintext")
+    )
+    for name, array in last_model(masked).items():
+        np.testing.assert_allclose(array, last_model(plain)[name], rtol=1e-3, atol=1e-3)
+    assert errors(masked) == errors(plain)
+
+
+def test_given_clients_that_lack_classes_then_the_last_round_mends_the_mean_of_heads(
+    settings: Settings,
+) -> None:
+    *_, before, after = errors(train(settings(**HEADED), 5))
+    assert after < before - 10
+
+
+def test_given_heads_before_rounds_then_training_begins_with_one(settings: Settings) -> None:
+    run = train(settings(**HEADED, **{"closed-form.every": 2}), 5)
+    assert ["head_points" in line for line in metrics(run)] == [True, False, True, True]
+    assert all(line["surrogate_loss"] for line in metrics(run)[:3])
+
+
+@pytest.mark.parametrize("options", [CLOSED, HEADED], ids=["closed-form", "fedul"])
+@pytest.mark.parametrize("call", [2, 5])
+def test_given_a_run_that_was_cut_off_then_it_ends_with_the_same_bits(
+    options: dict[str, Any], call: int, settings: Settings
+) -> None:
+    plain = {**options, "closed-form.sum": "plaintext"}
+    whole = train(settings(**plain), 5)
+    cut = cut_off(settings(**plain), 5, min(call, 3 if options is CLOSED else call))
+    assert_same_run(whole, resume(cut, 5))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "fedmatch", "labels.total": 90},
+        {"method": "xclp", "labels.total": 90, "semi.labels-only-rounds": 1, "xclp.num-bits": 256},
+        {"method": "fedsiam", "labels.total": 90, "model": "mlp+head"},
+        {"method": "fixmatch", **AT_SERVER},
+        {"method": "given-labels", **AT_SERVER},
+        {"method": "fedul-mix", "server_fraction": 0.1},
+        {"method": "server-only", "server_fraction": 0.1},
+        {"method": "supervised", "base": "scaffold", "optimizer": "sgd"},
+        {"method": "fedul", "secure_sum": "on"},
+    ],
+    ids=lambda options: options["method"],
+)
+def test_every_method_takes_a_head(options: dict[str, Any], settings: Settings) -> None:
+    run = train(settings(**{**QUICK, "num_rounds": 3, "head": "closed-form", **options}), 3)
+    last = metrics(run)[-1]
+    assert last["round"] == 3
+    assert last["head_points"] > 0
+
+
+def test_given_class_shares_of_sets_then_they_are_the_priors_of_the_head(
+    settings: Settings,
+) -> None:
+    run = train(settings(**CLOSED, test_prior="sets"), 4)
+    assert metrics(run)[-1]["validation_prior_error"] < 15
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "clients", "code"),
+    [
+        ({**CLOSED}, 2, "too-few-clients"),
+        ({**CLOSED, "fedul.num-sets": 2}, 3, "priors-rank"),
+        ({**CLOSED, "num_rounds": 7}, 3, "setting-without-effect"),
+        ({**HEADED, "num_rounds": 1}, 3, "settings-contradict"),
+        ({**HEADED, "model": "mlp", "model_width": 5000}, 3, "model-unfit"),
+        ({**HEADED, "dp.clipping": "client"}, 3, "setting-breaks-privacy"),
+        ({**HEADED, "secure_sum": "on", "closed-form.sum": "plaintext"}, 3, "settings-contradict"),
+        ({**QUICK, "closed-form.every": 1}, 3, "setting-without-effect"),
+        ({**HEADED, "base": "local", "evaluate": "local"}, 3, "setting-without-effect"),
+        (
+            {**QUICK, "method": "fedmatch", "head": "closed-form", "closed-form.every": 1},
+            3,
+            "method-mismatch",
+        ),
+    ],
+)
+def test_what_cannot_be_right_is_refused(
+    options: dict[str, Any], clients: int, code: str, settings: Settings
+) -> None:
+    with refuses(code):
+        train(settings(**options), clients)
+
+
+def asked(client: Any, of: str = "head") -> Content:
+    prior = [0.1] * 10
+    return Content(dump_arrays(client.model), {OF: of, PRIOR: prior, "server-round": 1})
+
+
+def test_given_a_run_with_masks_then_a_client_answers_for_itself_alone_to_nobody(
+    settings: Settings,
+) -> None:
+    client = simulated_client(SetsClient, settings(**CLOSED, model="linear"))
+    with refuses("server-asks-too-much"):
+        client.on_phase(HEAD, asked(client))
+
+
+def test_given_a_run_without_heads_then_a_client_sums_nothing(settings: Settings) -> None:
+    client = simulated_client(FedULClient, settings(**QUICK))
+    with refuses("server-asks-too-much"):
+        client.on_phase(HEAD, asked(client))
+    with refuses("server-asks-too-much"):
+        client.sum_part(Summed.HEAD, asked(client))
+
+
+def test_given_an_owner_who_requires_secure_sums_then_plaintext_is_refused(
+    settings: Settings,
+) -> None:
+    owner = NodeConfig(data="/nowhere", require_secure_sum=True)
+    owner.check_run(settings(**CLOSED))
+    with refuses("owner-does-not-allow", limit="require-secure-sum"):
+        owner.check_run(settings(**CLOSED, **{"closed-form.sum": "plaintext"}))
+
+
+def test_given_sums_that_no_points_have_then_they_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    right = soft_sums(rng.normal(size=(8, 4)), np.eye(3)[rng.integers(3, size=8)], stated=True)
+    check_sums("client 0", {SUMS: right.flat()}, 3, 4, 8)
+    many, negative, endless = right.flat(), right.flat(), right.flat()
+    many[0] += 2  # more points than it has announced
+    negative[-1] = -1.0  # a square
+    endless[7] = np.nan
+    for flat, code in (
+        (right.flat()[1:], "message-form"),
+        (many, "message-contradicts"),
+        (negative, "message-out-of-range"),
+        (endless, "message-out-of-range"),
+    ):
+        with refuses(code, BadMessageError):
+            check_sums("client 0", {SUMS: flat}, 3, 4, 8)
+
+
+def test_given_features_without_end_then_the_client_says_so(settings: Settings) -> None:
+    client = simulated_client(SetsClient, settings(**CLOSED, **{"closed-form.sum": "plaintext"}))
+    content = asked(client)
+    content.arrays = {name: np.full_like(a, np.inf) for name, a in content.arrays.items()}
+    with refuses("model-not-finite", UserError):
+        client.on_phase(HEAD, content)
+
+
+def test_random_features_are_the_same_for_every_client(settings: Settings) -> None:
+    assert same(train(settings(**CLOSED), 3), train(settings(**CLOSED), 3))

@@ -1,0 +1,137 @@
+"""Heads in closed form: sums, class means from sets and from labels, and the discriminant."""
+
+import numpy as np
+import pytest
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+from fedul_flwr.data.types import Floats
+from fedul_flwr.errors import UserError
+from fedul_flwr.learning.closed_form import (
+    ABSENT,
+    SoftSums,
+    condition,
+    default_shrinkage,
+    fit_gaussians,
+    linear_head,
+    posteriors,
+    soft_sums,
+    sums_size,
+)
+from tests.support.refusals import refuses
+
+K, D = 3, 5
+UNIFORM = np.full(K, 1 / K)
+
+
+def points(n: int, seed: int = 0) -> tuple[Floats, Floats]:
+    """Features ``(n, D)`` of three classes, and one-hot labels ``(n, K)``."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % K
+    return rng.normal(size=(n, D)) + 2 * rng.normal(size=(K, D))[labels], np.eye(K)[labels]
+
+
+def add(*sums: SoftSums) -> SoftSums:
+    return SoftSums(*(sum(parts) for parts in zip(*sums, strict=True)))  # type: ignore[arg-type]
+
+
+def test_sums_over_clients_are_those_over_all_points_however_they_are_split() -> None:
+    x, one_hot = points(60)
+    order = np.argsort(one_hot[:, 0], kind="stable")  # a client lacks class 0
+    parts = [soft_sums(x[rows], one_hot[rows], stated=True) for rows in np.split(order, 3)]
+    whole = soft_sums(x, one_hot, stated=True)
+    for total, direct in zip(add(*parts), whole, strict=True):
+        np.testing.assert_allclose(total, direct, atol=1e-9)
+    assert whole.num_points == 60
+    assert whole.masses.tolist() == [20, 20, 20]
+
+
+def test_flat_numbers_are_a_triangle_of_each_symmetric_matrix() -> None:
+    sums = soft_sums(*points(20), stated=True)
+    flat = sums.flat()
+    assert len(flat) == sums_size(K, D) == 6 + 15 + 15
+    for back, there in zip(SoftSums.of_flat(flat, K, D), sums, strict=True):
+        np.testing.assert_array_equal(back, there)
+
+
+def test_given_labels_then_means_are_those_of_classes_with_one_pooled_point_more() -> None:
+    x = np.array([[0.0], [2.0], [10.0]])
+    sums = soft_sums(x, np.eye(2)[[0, 0, 1]], stated=True)
+    # Pooled mean 4: (0 + 2 + 4) / 3 = 2 and (10 + 4) / 2 = 7.
+    gaussians = fit_gaussians(sums)
+    np.testing.assert_allclose(gaussians.means.ravel(), [2, 7])
+    # E[x²] - 4² = 104/3 - 16 = 56/3; between 2/3 · (2 - 4)² + 1/3 · (7 - 4)² = 17/3.
+    np.testing.assert_allclose(gaussians.covariance, [[13]])
+    # A + I = diag(3, 2): 2² / (1/3 + 1/2) = 4.8 points, so that 1 / (1 + 4.8) is shrunk.
+    assert default_shrinkage(gaussians) == pytest.approx(1 / 5.8)
+
+
+def test_given_many_points_then_the_head_is_a_linear_discriminant() -> None:
+    x, one_hot = points(60_000)
+    weight, bias = linear_head(fit_gaussians(soft_sums(x, one_hot, stated=True)), UNIFORM, 1e-9)
+    peer = LinearDiscriminantAnalysis("lsqr")
+    peer.fit(x, one_hot.argmax(axis=1))
+    logits, of_peer = x @ weight.T + bias, x @ peer.coef_.T + peer.intercept_
+    # One pooled point beside 20,000 changes little.
+    np.testing.assert_allclose(
+        logits - logits.mean(1, keepdims=True),
+        of_peer - of_peer.mean(1, keepdims=True),
+        atol=0.05,
+    )
+
+
+def test_given_shares_of_sets_then_class_means_follow_without_a_label() -> None:
+    rng = np.random.default_rng(1)
+    x, one_hot = points(30_000)
+    shares = rng.dirichlet(np.ones(K), 10)
+    labels = one_hot.argmax(axis=1)
+    pool = [list(np.flatnonzero(labels == k)) for k in range(K)]
+    parts = []
+    for row in shares:
+        counts = rng.multinomial(800, row)
+        members = [pool[k].pop() for k in range(K) for _ in range(counts[k])]
+        parts.append(soft_sums(x[members], np.tile(counts / 800, (800, 1)), stated=True))
+    means = fit_gaussians(add(*parts)).means
+    true = np.stack([x[labels == k].mean(axis=0) for k in range(K)])
+    assert np.abs(means - true).max() < 0.15  # the classes are some 4 apart
+
+
+def test_given_posteriors_then_each_point_is_counted_by_them() -> None:
+    x = np.array([[0.0], [4.0]])
+    sums = soft_sums(x, np.array([[0.75, 0.25], [0.25, 0.75]]), stated=False)
+    np.testing.assert_array_equal(sums.gram, np.eye(2))
+    # Pooled mean 2: (0.25 · 4 + 2) / 2 and (0.75 · 4 + 2) / 2.
+    np.testing.assert_allclose(fit_gaussians(sums).means.ravel(), [1.5, 2.5])
+
+
+def test_posteriors_are_among_the_shares_of_a_point() -> None:
+    logits = np.log([[0.5, 0.3, 0.2]] * 3)
+    shares = np.array([[0, 1, 0], [1, 1, 0], [0.2, 0.2, 0.6]])
+    # 0.5 : 0.3 is 5 : 3; and 0.1 : 0.06 : 0.12.
+    expected = [[0, 1, 0], [0.625, 0.375, 0], [0.1 / 0.28, 0.06 / 0.28, 0.12 / 0.28]]
+    np.testing.assert_allclose(posteriors(logits, shares, UNIFORM), expected)
+    # A model for other priors says the same of the points once these are divided out.
+    prior = np.array([0.6, 0.3, 0.1])
+    np.testing.assert_allclose(posteriors(logits + np.log(3 * prior), shares, prior), expected)
+
+
+def test_a_class_without_points_is_never_predicted() -> None:
+    x, one_hot = points(30)
+    rows = one_hot[:, 2] == 0
+    gaussians = fit_gaussians(soft_sums(x[rows], one_hot[rows], stated=True))
+    weight, bias = linear_head(gaussians, UNIFORM)
+    assert bias[2] == ABSENT
+    assert set((x @ weight.T + bias).argmax(axis=1)) == {0, 1}
+
+
+def test_condition_tells_whether_sets_differ_enough() -> None:
+    alike, apart = np.array([[0.5, 0.5]] * 4), np.array([[0.75, 0.25], [0.25, 0.75]] * 2)
+    assert condition(alike.T @ alike) == np.inf
+    # Eigenvalues of 4 · [[0.3125, 0.1875], [0.1875, 0.3125]]: 2 and 0.5.
+    assert condition(apart.T @ apart) == pytest.approx(4)
+    # A class that nobody has does not count.
+    assert condition(np.diag([3.0, 3.0, 0.0])) == pytest.approx(1)
+
+
+def test_given_a_feature_that_is_not_finite_then_there_are_no_sums() -> None:
+    with refuses("model-not-finite", UserError):
+        soft_sums(np.array([[np.nan]]), np.eye(1), stated=True)
