@@ -97,7 +97,7 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
     def task(self, round: kit.Round) -> kit.Task:
         """Points with the index of their set as target (eq. 6), and the loss of eq. 9."""
 
-        self._look_at_priors(round)
+        self.check_priors(round)
         sets, in_use = self.data.sets, ~self.held_out
         points = sets.points[in_use]
         batches = learning.point_batches(sets.inputs, points, sets.sets[in_use], round.plan)
@@ -114,7 +114,7 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
 
         from fedul_flwr.surrogate import SurrogateLoss
 
-        sets, prior, options = self.data.sets, self._prior(config), self.settings[kit.FedULSettings]
+        sets, prior, options = self.data.sets, self.prior(config), self.settings[kit.FedULSettings]
         sizes = np.bincount(sets.sets[~self.held_out], minlength=len(sets.priors))
         learns = options.learn_priors
         priors = self._learned(int(config["server-round"])) if learns else sets.priors
@@ -126,7 +126,7 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
             absent_weight=options.absent_weight,
         )
 
-    def _prior(self, config: Mapping[str, Any]) -> kit.Floats | None:
+    def prior(self, config: Mapping[str, Any]) -> kit.Floats | None:
         """Pi at test time, ``(K,)``; ``None`` is uniform."""
         sent = self.settings.test_prior == "sets"
         prior = config[TEST_PRIOR] if sent else self.settings.class_priors()
@@ -141,7 +141,7 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
         learned = self.state.load(LEARNED, number + 1)
         return learned["priors"] if learned else self._stated_priors().means
 
-    def _look_at_priors(self, round: kit.Round) -> None:
+    def check_priors(self, round: kit.Round) -> None:
         """Learn class priors of the sets, and in the last round check them, with the global model.
 
         Not in round 1, whose model has learned nothing.
@@ -155,7 +155,7 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
         sets, in_use, stated = self.data.sets, ~self.held_out, self._stated_priors()
         logits = learning.predict_logits(self.model, sets.inputs, sets.points[in_use], round.plan)
         posterior = logits.double().softmax(dim=1).numpy()
-        likelihoods = set_likelihoods(posterior, self._prior(round.config))
+        likelihoods = set_likelihoods(posterior, self.prior(round.config))
         if learns:
             learned = learn_priors(
                 likelihoods, sets.sets[in_use], self._learned(number - 1), stated

@@ -5,7 +5,7 @@ from copy import deepcopy
 
 from fedul_flwr.experiments.table import Column, Table
 
-from .protocol import XRAYS, cells
+from .protocol import FEATURES, XRAYS, cells
 from .search import SEARCH
 
 SETTINGS = {
@@ -31,6 +31,8 @@ ROWS = {
     "FedSem+": {"method": "fedsem"},
     # It has two heads.
     "FedSiam": {"method": "fedsiam", "model": "wrn28-2+head"},
+    "XCLP, then a head from sums": {"method": "xclp", "head": "closed-form"},
+    "closed form": {"method": "closed-form-labels", "num-rounds": 2},
     "all labels": {"method": "all-labels", "batch-size": 50},
 }
 
@@ -44,6 +46,7 @@ def columns(quick: bool) -> Iterator[Column]:
         if quick:
             settings["semi.labels-only-rounds"] = 15
             settings["labels.total"] = 75 if data == XRAYS else 250
+        rows["closed form"]["model"] = "linear" if data == FEATURES else "random-features"
         rows["FedSiam"]["model"] = f"{settings['model']}+head"  # it has two heads
         yield Column(f"{data} {split}", settings, rows, clients)
 

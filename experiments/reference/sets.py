@@ -5,7 +5,7 @@ from copy import deepcopy
 
 from fedul_flwr.experiments.table import Column, Table
 
-from .protocol import XRAYS, cells
+from .protocol import FEATURES, XRAYS, cells
 from .search import SEARCH
 
 SETTINGS = {"method": "fedul", "batch-size": 50, "fedul.num-sets": 10}
@@ -15,6 +15,10 @@ ROWS = {
     "FedUL with assignment": {"method": "fedul-assign"},
     # Of a client with all classes it is FedUL.
     "FedUL with absent classes": {"fedul.absent-weight": 0.3},
+    # Its last round makes the head and trains nothing.
+    "FedUL, then a head from sums": {"head": "closed-form"},
+    "FedUL with heads from sums": {"method": "fedul-heads"},
+    "closed form": {"method": "closed-form", "num-rounds": 2},
     "FedPL": {"method": "fedpl"},
     "FedLLP": {"method": "fedllp"},
     "FedLLP-VAT": {"method": "fedllp-vat"},
@@ -33,6 +37,7 @@ def columns(quick: bool) -> Iterator[Column]:
             rows[row]["fedul-consistency.ramp-up-rounds"] = 8
     for data, split, shared, clients in cells(quick):
         settings = {**SETTINGS, **shared}
+        rows["closed form"]["model"] = "linear" if data == FEATURES else "random-features"
         if data == XRAYS:
             settings |= {"fedul.num-sets": 6, "batch-size": 25}
         yield Column(f"{data} {split}", settings, rows, clients)

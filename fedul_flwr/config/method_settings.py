@@ -116,12 +116,16 @@ class AdmissionSettings(UnlabeledSetSettings):
     """Clients send Pi to the server, for its rank check and for reports."""
 
 
+OF_SETS = only_without("method", "fedul-heads")
+"""Rule for settings of the loss of eq. 9."""
+
+
 class FedULSettings(AdmissionSettings):
     """Settings of FedUL."""
 
-    surrogate_loss: Literal["nll", "release"] = "nll"
+    surrogate_loss: Annotated[Literal["nll", "release"], OF_SETS] = "nll"
     """Negative log-likelihood (eq. 9), or the loss of the authors' code."""
-    absent_weight: Annotated[float, Field(ge=0)] = 0.0
+    absent_weight: Annotated[float, Field(ge=0), OF_SETS] = 0.0
     """Weight of a second loss, by which a client's points are of no class that all its sets lack;
     0 is the paper's, and says nothing of such classes. Without such classes it is 0."""
     heldout_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.1
@@ -148,10 +152,11 @@ def fewer_sets(options: AdmissionSettings) -> bool:
     return isinstance(options, FedULSettings) and options.fewer_sets
 
 
-def may_ask_for_shares(fedul: FedULSettings, dp: DPSettings) -> bool:
+def may_ask_for_shares(fedul: FedULSettings | None, dp: DPSettings) -> bool:
     """Whether ``test-prior = "sets"`` is possible: the loss takes class priors, and differential
     privacy does not forbid their mean without noise."""
-    return fedul.surrogate_loss != "release" and dp.clipping == "none"
+    released = fedul is not None and fedul.surrogate_loss == "release"
+    return not released and dp.clipping == "none"
 
 
 class SupervisedSettings(Settings):

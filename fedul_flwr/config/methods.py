@@ -136,6 +136,7 @@ METHODS = Registry(
         "fedul-assign": "fedul_flwr.client_apps.fedul_assign:METHOD",
         "closed-form": "fedul_flwr.strategies.closed_form:METHOD",
         "closed-form-labels": "fedul_flwr.strategies.closed_form:OF_LABELS",
+        "fedul-heads": "fedul_flwr.client_apps.fedul_heads:METHOD",
         "fedpl": "fedul_flwr.baselines.fedpl:METHOD",
         "fedllp": "fedul_flwr.baselines.fedllp:FEDLLP",
         "fedllp-vat": "fedul_flwr.baselines.fedllp:FEDLLP_VAT",

@@ -112,17 +112,19 @@ class OwnerLimits(Settings):
         pools = settings.standardize == "federation" and settings.standardize_sum != "masked"
         has = "standardize = 'federation' without standardize-sum = 'masked'"
         tells = settings.sends_class_masses and not self.allow_class_shares
-        method = find_method(settings.method)
-        shows_updates = method.trains and method.updates and not settings.sums_updates
-        shows_sums = settings.makes_heads and not settings.sums_heads
+        shows_updates = shows_sums = False
+        if self.require_secure_sum:
+            method = find_method(settings.method)
+            shows_updates = method.trains and method.updates and not settings.sums_updates
+            shows_sums = settings.makes_heads and not settings.sums_heads
         # Whether the run breaks the rule, the run's setting, and the key of the limit.
         rules: list[Rule] = [
             (is_strange, f"method = {settings.method!r}", "allow-methods"),
             (pools and not self.allow_column_means, has, "allow-column-means"),
             (tells, "test-prior = 'sets'", "allow-class-shares"),
-            (shows_updates and self.require_secure_sum, "secure-sum = 'off'", "require-secure-sum"),
+            (shows_updates, "secure-sum = 'off'", "require-secure-sum"),
             (
-                shows_sums and self.require_secure_sum,
+                shows_sums,
                 "closed-form.sum = 'plaintext'",
                 "require-secure-sum",
             ),

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from fedul_flwr.config.base import AUTO
 from fedul_flwr.config.methods import find_method
@@ -22,7 +23,7 @@ from fedul_flwr.data.label_split import label_scenario
 from fedul_flwr.data.types import Arrays, Content, Floats, InputShape, count, numbers
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, UserError
 from fedul_flwr.federated.masked_update import HEADS, Summed
-from fedul_flwr.federated.messages import HEAD, NUM_POINTS, OF, PRIOR, SUMS
+from fedul_flwr.federated.messages import HEAD, HEAD_SCALE, NUM_POINTS, OF, PRIOR, SUMS
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
 from fedul_flwr.federated.secure_sum import SecureSums
 from fedul_flwr.learning.closed_form import (
@@ -92,6 +93,11 @@ def check_sums(client: str, arrays: Arrays, classes: int, features: int, most: i
         raise BadMessageError("its sums are not those of its points", "message-contradicts")
     if (np.diag(sums.second) < 0).any() or (np.diag(sums.gram) < -slack).any():
         raise BadMessageError("its sums have negative squares", "message-out-of-range")
+
+
+def _spread(weight: NDArray[Any]) -> float:
+    """L2 norm of a last layer's weight, of which a shift that all classes share does not count."""
+    return float(np.linalg.norm(weight - weight.mean(axis=0)))
 
 
 class Made(NamedTuple):
@@ -167,7 +173,7 @@ class ClosedFormHeads:
     def precedes(self, round_number: int) -> bool:
         """Whether a round of training begins with a new head."""
         every = self._options.every
-        return every > 0 and (round_number - 1) % every == 0
+        return every > 0 and round_number > 1 and (round_number - 1) % every == 0
 
     @property
     def asks_clients(self) -> bool:
@@ -185,12 +191,16 @@ class ClosedFormHeads:
     def renew(self, grid: Grid, model: Arrays, prior: Floats | None, round_number: int) -> Made:
         """The model with a new head.
 
+        Where training follows, the head is scaled to the norm of the one before, and is less sure:
+        the logits of a linear discriminant are larger than those of a network in training, whose
+        steps they would make many times too long.
+
         Parameters
         ----------
         prior : ``(K,)``, class priors at test time; ``None`` takes those of the sums.
         """
         about: dict[str, float] = {}
-        clients = 0
+        clients, before, weight = 0, model, self._names[0]
         for turn in self.turns(round_number):
             sums, clients = self._collect(grid, model, prior, turn, round_number)
             if sums.num_points <= 0:
@@ -216,6 +226,9 @@ class ClosedFormHeads:
             }
             model = {**model, **made}
         assert prior is not None  # there is a turn
+        if not self.is_alone(round_number):
+            about[HEAD_SCALE] = scale = _spread(before[weight]) / _spread(model[weight])
+            model |= {name: (model[name] * scale).astype(model[name].dtype) for name in self._names}
         return Made(model, prior, about, clients)
 
     def _collect(

@@ -67,6 +67,9 @@ HEAD, SUMS, PRIOR, OF = "head", "sums", "prior", "of"
 not summed in secret. Its array; its values: the class priors that the model is trained for, and
 which sums are asked for."""
 
+HEAD_SCALE = "head-scale"
+"""Value of a round before which a head was made: what its logits were multiplied by."""
+
 DESCRIBE, SETUP, COLUMNS = "describe", "setup", "columns"
 """Phases before round 1: a client says which one it is; it gets the setup and registers; if the
 federation standardizes vectors, it gets the means and scales of all clients. A client stores what

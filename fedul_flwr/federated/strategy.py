@@ -59,6 +59,7 @@ from fedul_flwr.federated.heads import ClosedFormHeads
 from fedul_flwr.federated.masked_update import Summed, from_steps
 from fedul_flwr.federated.messages import (
     ARRAYS,
+    HEAD_SCALE,
     METRICS,
     NORMALIZER,
     NUM_POINTS,
@@ -624,6 +625,8 @@ class Strategy(FlowerStrategy):
     def _config(self, config: ConfigRecord, round_number: int) -> ConfigRecord:
         """Values for the clients; Flower's bases write the round again, others may not."""
         values = {**self.values_for_clients(), **self.plateau_config}
+        if HEAD_SCALE in self.record.metrics:
+            values[HEAD_SCALE] = self.record.metrics[HEAD_SCALE]
         return ConfigRecord({**config, **values, "server-round": round_number})
 
 

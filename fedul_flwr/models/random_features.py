@@ -35,7 +35,8 @@ class RandomFeatures(nn.Module):
         super().__init__()
         filters = torch.randn(FILTERS, channels, side, side)
         filters -= filters.mean(dim=(1, 2, 3), keepdim=True)
-        filters /= filters.flatten(1).norm(dim=1)[:, None, None, None]
+        lengths = filters.flatten(1).norm(dim=1).clamp(min=LEAST)  # 0 for images of one pixel
+        filters /= lengths[:, None, None, None]
         self.register_buffer("filters", filters)
         self.register_buffer("biases", 2 * torch.rand(FILTERS) - 1)
 

@@ -190,7 +190,7 @@ def choose_test_prior(settings: RunConfig, strategy: type[Strategy], *, own_data
     asks = (
         own_data
         and strategy.takes_test_prior
-        and may_ask_for_shares(settings[FedULSettings], settings[DPSettings])
+        and may_ask_for_shares(settings.find(FedULSettings), settings[DPSettings])
     )
     return "sets" if asks else "uniform"
 

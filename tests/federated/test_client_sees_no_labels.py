@@ -82,8 +82,27 @@ def test_with_labels_at_the_server_clients_have_none(federation: Build, method: 
         assert not np.isin(given["points"], truth["server"]).any()
 
 
+@pytest.mark.parametrize(
+    ("kind", "files"),
+    [
+        (METHODS["closed-form"].client_class, {"train_inputs.npy", "sets.npz"}),
+        (METHODS["closed-form-labels"].client_class, {"train_inputs.npy", "given.npz"}),
+    ],
+)
+def test_sums_for_a_head_open_no_file_with_all_labels(
+    federation: Build, kind: Any, files: set[str]
+) -> None:
+    method = next(name for name, one in METHODS.items() if one.client_class is kind)
+    run = federation(method=method)
+    with files_opened() as paths:
+        run.prepare(kind=kind)
+        assert run.client(kind=kind).point_shares().stated.any()
+    assert names_below(paths, run.root) == files
+
+
 def test_the_clients_of_all_methods_but_supervised_are_audited() -> None:
-    clients = {method.client_class for method in METHODS.values() if method.data != "labels"}
+    audited_here = [method for method in METHODS.values() if method.data != "labels"]
+    clients = {method.client_class for method in audited_here if method.updates}
     clients -= {METHODS["server-only"].client_class}  # the bare base class, which trains nothing
     audited = {GIVEN_METHOD: GIVEN, **METHODS}
     assert clients | {GIVEN.client_class} == {*AUDITED.values()}

@@ -51,7 +51,7 @@ def clients_of(*names: str) -> dict[str, type[Client]]:
 
 
 UNLABELED = clients_of(
-    *("fedul", "fedul-consistency", "fedul-assign", "fedpl"),
+    *("fedul", "fedul-consistency", "fedul-assign", "fedul-heads", "fedpl"),
     *("fedllp", "fedllp-vat", "fedllp-dc", "fedllp-pvc"),
 )
 """Clients of methods that learn without labels."""
