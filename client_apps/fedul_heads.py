@@ -9,27 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import Field
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.data.class_priors import uniform_prior
 from fedul_flwr.federated.messages import HEAD_SCALE
+from fedul_flwr.strategies.fedul import FedULStrategy
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class EveryRound(kit.HeadSettings):
-    """Heads in closed form, by default before each round."""
+class FedULHeads(FedULStrategy):
+    """FedUL's server, with a new head before each round."""
 
-    every: Annotated[int, Field(ge=0)] = 1
-    """Make a new head before every so many rounds of training; with 0 the last round alone makes
-    one."""
+    head_every = 1
 
 
 LARGEST_GRADIENT = 10.0
@@ -71,8 +69,8 @@ METHOD = kit.Method(
     line="FedUL with last layers from sums over clients, trained on posteriors under set shares.",
     needs="unlabeled sets with known class shares at clients, at least as many sets as classes",
     paper="ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
-    strategy="fedul_flwr.strategies.fedul:FedULStrategy",
+    strategy=FedULHeads,
     client=FedULHeadsClient,
     disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
-    settings=(kit.FedULSettings, EveryRound),
+    settings=(kit.FedULSettings, kit.HeadSettings),
 )

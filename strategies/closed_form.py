@@ -57,11 +57,11 @@ METHOD = kit.Method(
 OF_LABELS = kit.Method(
     name="closed-form-labels",
     line="The same from labels of some or all points, and then from posteriors of the others.",
-    needs="labels for some points of clients, or of the server",
+    needs="labels for some points of clients",
     paper=_OURS,
     strategy=ClosedForm,
     client=LabelsClient,
-    settings=(kit.LabelSettings, kit.LabelSourceSettings, kit.HeadSettings),
+    settings=(kit.LabelSettings, kit.HeadSettings),
     data="partly-labeled",
     updates=False,
 )

@@ -16,8 +16,8 @@ ROWS = {
     # Of a client with all classes it is FedUL.
     "FedUL with absent classes": {"fedul.absent-weight": 0.3},
     # Its last round makes the head and trains nothing.
-    "FedUL, then a head from sums": {"head": "closed-form"},
-    "FedUL with heads from sums": {"method": "fedul-heads"},
+    "FedUL with a last head": {"head": "closed-form"},
+    "FedUL with heads": {"method": "fedul-heads"},
     "closed form": {"method": "closed-form", "num-rounds": 2},
     "FedPL": {"method": "fedpl"},
     "FedLLP": {"method": "fedllp"},
@@ -53,7 +53,7 @@ TABLE = Table(
         "bound and has no rank. With two classes at a client the class shares of its sets have "
         "rank two, and FedUL asks for as many sets of different shares as classes."
     ),
-    unranked=["all labels"],
+    unranked=["all labels", "FedUL with a last head", "FedUL with heads"],
     columns=columns,
     search=SEARCH,
 )

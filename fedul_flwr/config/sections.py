@@ -111,9 +111,9 @@ class HeadSettings(Settings):
     """Last layers in closed form, from sums over clients (docs/closed-form.md)."""
 
     table: ClassVar[str] = "closed-form"
-    every: Annotated[int, Field(ge=0)] = 0
+    every: Annotated[int, Field(ge=0), *OR_AUTO] = AUTO
     """Also make a new head before every so many rounds of training; with 0 the last round alone
-    makes one."""
+    makes one. `auto` is 1 with `fedul-heads`, else 0."""
     refinements: Annotated[int, Field(ge=0, le=2)] = 1
     """Messages after the first in which clients sum again, by posteriors of the model with the head
     so far among the classes that a point's set or its client's labels allow. Method `closed-form`

@@ -144,6 +144,8 @@ class ClosedFormHeads:
     of_server : the server's own sums, if it has labels.
     shape : of what the model takes.
     num_classes : K.
+    every : also a head before so many rounds of training, where the settings leave it to the
+        method.
 
     Raises
     ------
@@ -159,11 +161,13 @@ class ClosedFormHeads:
         of_server: OwnSums | None,
         shape: InputShape,
         num_classes: int,
+        every: int,
     ) -> None:
         self._settings, self._registry = settings, registry
         self._options, self._method = settings[HeadSettings], find_method(settings.method)
         self._sums = sums if settings.sums_heads else None
         self._of_server = of_server
+        self._every = every if self._options.every == AUTO else self._options.every
         self._names = _head_names(settings, shape, num_classes)
 
     def is_alone(self, round_number: int) -> bool:
@@ -172,7 +176,7 @@ class ClosedFormHeads:
 
     def precedes(self, round_number: int) -> bool:
         """Whether a round of training begins with a new head."""
-        every = self._options.every
+        every = self._every
         return every > 0 and round_number > 1 and (round_number - 1) % every == 0
 
     @property

@@ -150,6 +150,9 @@ class Strategy(FlowerStrategy):
     can_renew_heads = True
     """Whether the last layer of its models can be replaced between rounds (``closed-form.every``).
     """
+    head_every = 0
+    """Rounds of training between heads in closed form, where the settings leave it open; 0: none
+    but the last round's."""
     _parallel: ArrayRecord | None = None
     """The model that the server has trained in parallel to the round's clients."""
 
@@ -188,7 +191,13 @@ class Strategy(FlowerStrategy):
             of_server = trainer.soft_sums if trainer is not None else None
             shape = tuple(cast(Sequence[int], setup.values["model-shape"]))
             self.heads = ClosedFormHeads(
-                settings, self.registry, self.sums, of_server, shape, self.num_classes
+                settings,
+                self.registry,
+                self.sums,
+                of_server,
+                shape,
+                self.num_classes,
+                self.head_every,
             )
         self._made: ArrayRecord | None = None
         self.on_summed: Callable[[], object] = lambda: None
@@ -245,7 +254,7 @@ class Strategy(FlowerStrategy):
                 "settings-contradict",
                 setting="closed-form.sum",
             )
-        if heads.every and not cls.can_renew_heads:
+        if heads.every not in (0, AUTO) and not cls.can_renew_heads:
             raise UserError(
                 f"Setting closed-form.every = {heads.every}: method {settings.method!r} trains its "
                 "models in parts; with 0 the last round makes a head.",

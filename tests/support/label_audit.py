@@ -231,7 +231,7 @@ def build_federation(root: Path, **options: Any) -> Federation:
     np.savez(data / "test.npz", images=images[:8].astype(np.uint8), labels=LABELS[:8])
     values = {"model": "mlp", "partition": "majority", "fedul.num-sets": 5, "local-epochs": 1}
     values |= {"fedul.overlap": "disjoint", "precision": "float32"}
-    if options.get("method") in PARTLY_LABELED:  # it has no sets
+    if options.get("method") in {*PARTLY_LABELED, "closed-form-labels"}:  # it has no sets
         values = {key: value for key, value in values.items() if "." not in key}
     if options.get("method") in ("xclp", "xclp-predict"):  # what is sent can be compared
         values["xclp.secure"] = "plaintext"
