@@ -76,8 +76,8 @@ def choices_that_use(table: str) -> dict[str, str]:
     """Settings with which a table has an effect."""
     for name, kind in SECTIONS.items():
         if kind.table == table and kind is all_sections()[table]:
-            kind = "base" if name in get_args(BaseName) else "partition"
-            return {"head" if name == "closed-form" else kind: name}
+            choice = "base" if name in get_args(BaseName) else "partition"
+            return {"head" if name == "closed-form" else choice: name}
     methods = [name for name, method in METHODS.items() if table in method.tables]
     return {"method": methods[0]} if methods else {"method": GIVEN_METHOD}
 
