@@ -18,6 +18,13 @@ from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.engine.in_process import InProcessGrid, task_identity
 from fedul_flwr.learning.batches import augmented, to_input
+from fedul_flwr.learning.closed_form import (
+    SoftSums,
+    fit_gaussians,
+    linear_head,
+    posteriors,
+    soft_sums,
+)
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.learning.views import augmented_view, strong_view
 from fedul_flwr.models import build_model
@@ -238,8 +245,37 @@ def test_given_semifl_then_its_page_has_our_weights(settings: Settings) -> None:
         torch.testing.assert_close(torch.from_numpy(product[name]), weight, atol=1e-5, rtol=0)
 
 
+def test_given_closed_form_then_its_page_has_the_products_head() -> None:
+    page = example("closed_form_from_scratch")
+    rng = np.random.default_rng(0)
+    x, shares = rng.normal(size=(90, 4)), rng.dirichlet(np.ones(3), 9).repeat(10, axis=0)
+    pi = np.full(3, 1 / 3)
+    stated = [soft_sums(part, of, stated=True) for part, of in halves(x, shares)]
+    head = linear_head(fit_gaussians(added(stated)), pi)
+    of_page = page.head(*added([page.client_sums(*half, True) for half in halves(x, shares)]))
+    for ours, its in zip(head, of_page, strict=True):
+        np.testing.assert_allclose(its, ours, rtol=1e-9)
+    soft = posteriors(x @ head[0].T + head[1], shares, pi)
+    np.testing.assert_allclose(page.posteriors(x, shares, *of_page), soft, rtol=1e-9)
+    refined = linear_head(fit_gaussians(soft_sums(x, soft, stated=False)), pi)
+    for ours, its in zip(refined, page.head(*page.client_sums(x, soft, False)), strict=True):
+        np.testing.assert_allclose(its, ours, rtol=1e-9)
+
+
+def halves(*arrays: np.ndarray) -> list[tuple[np.ndarray, ...]]:
+    return [tuple(array[start::2] for array in arrays) for start in (0, 1)]
+
+
+def added(sums: list[Any]) -> SoftSums:
+    return SoftSums(*(sum(parts) for parts in zip(*sums, strict=True)))
+
+
 @pytest.mark.parametrize(
-    ("name", "options"), [("fedul", {}), ("fedmatch", {}), ("xclp", {"first": 0}), ("semifl", {})]
+    ("name", "options"),
+    [
+        *[("fedul", {}), ("fedmatch", {}), ("xclp", {"first": 0}), ("semifl", {})],
+        ("closed_form", {}),
+    ],
 )
 def test_given_digits_then_a_page_runs_as_it_is(
     name: str, options: dict[str, int], capsys: pytest.CaptureFixture[str]
