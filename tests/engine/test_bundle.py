@@ -35,7 +35,8 @@ def test_given_flowers_build_then_the_bundle_has_all_modules(files: dict[str, Pa
     with zipfile.ZipFile(BytesIO(bundle)) as archive:
         names = set(archive.namelist()) - {".info/CONTENT"}
     modules = {name for name in files if name.startswith(PACKAGES) and name.endswith(".py")}
-    assert names == {"pyproject.toml", "README.md", "LICENSE", *modules}
+    card = "fedul_flwr/results/model_card.template.md"  # a deployed run writes its card from it
+    assert names == {"pyproject.toml", "README.md", "LICENSE", card, *modules}
     assert len(names) <= MOST_FILES
     assert get_fab_config(bundle)["tool"]["flwr"]["app"]["publisher"] == "fedul"
 

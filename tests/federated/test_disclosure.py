@@ -42,6 +42,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "fedul, local": {**SETS, "base": "local", "evaluate": "local"},
     "fedul, personal head": {**SETS, "personal": "head"},
     "fedul, head": {**SETS, "num_rounds": 2, "head": "closed-form"},
+    "fedul-heads": {**SETS, "num_rounds": 3},
     "closed-form": {**SETS, "num_rounds": 2},
     "closed-form, plaintext": {**SETS, "num_rounds": 2, "closed-form.sum": "plaintext"},
     "closed-form-labels": {**MATCHED, "num_rounds": 2},
