@@ -77,10 +77,13 @@ def outcome(run: Run) -> dict[str, Any]:
 
 
 def _trained(summary: Mapping[str, Any]) -> dict[str, str]:
-    criteria = {"balanced": "balanced validation error"}
-    if "validation_prior_error" in summary:
-        criteria["validation"] = "validation error for its class priors"
-    chosen_by = criteria.get(summary.get("selection", ""), summary.get("selection"))
+    of_priors = " for its class priors" if "validation_prior_error" in summary else ""
+    chosen_by = {
+        "validation": f"validation error{of_priors}",
+        "balanced": "balanced validation error",
+        "heldout": "held-out loss",
+        "last": "being the last",
+    }.get(summary.get("selection", ""))
     best = f"round {summary.get('best_round')} of {summary.get('rounds')}"
     if summary.get("best_round") is None:
         best = "no round chosen yet"

@@ -226,6 +226,8 @@ def test_the_distance_to_the_ceiling(tmp_path: Path) -> None:
     # 3.5 - 1.25; nothing to compare with for seed 1, whose supervised run saw half of the labels.
     above = [row.get("above ceiling") for row in summaries(runs)]
     assert above == ["+2.25", "ceiling", None, None]
+    few = report([runs[0].directory, runs[2].directory], tmp_path / "out.html")
+    assert "Above ceiling" not in few.read_text()
     assert "above ceiling" not in summaries(runs[1:2])[0]
 
 
