@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 from fedul_flwr.lazy import door
 
 if TYPE_CHECKING:
-    from fedul_flwr.api.estimators import FedULClassifier, GraphLabelClassifier
+    from fedul_flwr.api.estimators import (
+        ClosedFormClassifier,
+        FedULClassifier,
+        GraphLabelClassifier,
+    )
     from fedul_flwr.api.labels import Labels, label
     from fedul_flwr.api.own_client import (
         FedMatchClient,
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "XCLP",
+    "ClosedFormClassifier",
     "Comparison",
     "FedMatch",
     "FedMatchClient",
@@ -56,7 +61,7 @@ _from = door(
         "api.runs": "Comparison compare load simulate",
         "api.own_strategy": "FedMatch FedUL XCLP",
         "api.own_client": "FedMatchClient FedULClient XCLPClient make_client_app",
-        "api.estimators": "FedULClassifier GraphLabelClassifier",
+        "api.estimators": "ClosedFormClassifier FedULClassifier GraphLabelClassifier",
         "api.labels": "Labels label",
         "api.result": "Result TrainedModel",
         "surrogate": "SurrogateLoss",

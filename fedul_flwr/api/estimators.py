@@ -1,4 +1,4 @@
-"""Classifiers of scikit-learn: FedUL from unlabeled sets, XCLP's label propagation."""
+"""Classifiers of scikit-learn: from unlabeled sets by FedUL or in closed form, and XCLP's."""
 
 from __future__ import annotations
 
@@ -28,14 +28,22 @@ from fedul_flwr.api.keywords import (
 from fedul_flwr.api.points import as_array, images_or_vectors, is_of
 from fedul_flwr.config.class_priors import checked_prior, in_order, is_named
 from fedul_flwr.config.method_settings import FedULSettings, PropagationSettings
+from fedul_flwr.config.sections import HeadSettings
 from fedul_flwr.config.shared import SharedSettings, TrainingSettings
 from fedul_flwr.data.class_labels import class_labels
+from fedul_flwr.data.class_priors import uniform_prior
 from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_check import check_sets, identifiable_directions
 from fedul_flwr.data.standardize import Scaling, moments, scaled, scaling_by
 from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints, Propagated, blocks
 from fedul_flwr.errors import UserError
+from fedul_flwr.learning.closed_form import (
+    fit_gaussians,
+    linear_head,
+    posteriors,
+    soft_sums,
+)
 from fedul_flwr.propagation.central import Similarity, label_propagation
 from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES
 from fedul_flwr.propagation.solve import ALPHA, NUM_NEIGHBORS, POWER
@@ -95,6 +103,9 @@ class FedULClassifier(_Classifier):
     array([0, 1])
     """
 
+    _rules = _RULES
+    _scaling: Scaling | None = None
+
     def __init__(
         self,
         model: str = "mlp",
@@ -152,9 +163,9 @@ class FedULClassifier(_Classifier):
             If a parameter has a value that makes no sense, sets and priors do not fit each other,
             or the sets of all clients together do not determine the classes.
         """
-        check_parameters(self, _RULES)
+        check_parameters(self, self._rules)
         refuse_no_truth_value(self, "standardize")
-        if self.batch_size == 0:
+        if getattr(self, "batch_size", 1) == 0:
             raise ValueError("batch_size = 0: must be at least 1.")
         if isinstance(X, list | tuple) and len(X) and all(_dims(part) >= 2 for part in X):
             if priors is not None:
@@ -252,11 +263,7 @@ class FedULClassifier(_Classifier):
         from fedul_flwr.models import build_model
         from fedul_flwr.surrogate import SurrogateLoss
 
-        everything, vectors = np.arange(len(points)), len(points.shape) == 2
-        self._scaling: Scaling | None = None
-        if self.standardize and vectors:
-            self._scaling = scaling_by(moments(points, everything), None)
-        points, plan, seed = self._scaled(points), self._plan(), self._seed()
+        points, plan, seed = self._standardized(points), self._plan(), self._seed()
         prior = None if self.test_prior is None else torch.from_numpy(self._prior(priors.shape[1]))
         tasks = []
         for numbers in owners:
@@ -284,6 +291,13 @@ class FedULClassifier(_Classifier):
             load_arrays(self.model_, _mean(finals))
             self.losses_.append(float(np.mean(losses)))
         self.model_.eval()
+
+    def _standardized(self, points: Inputs) -> Inputs:
+        """Training points, by whose means and scales vectors are standardized from now on."""
+        self._scaling = None
+        if self.standardize and len(points.shape) == 2:
+            self._scaling = scaling_by(moments(points, np.arange(len(points))), None)
+        return self._scaled(points)
 
     def _prior(self, num_classes: int) -> Floats:
         try:
@@ -392,6 +406,102 @@ _GRAPH_RULES: Rules = {
     "num_bits": (PropagationSettings, "num-bits"),
     "alpha": (PropagationSettings, "alpha"),
 }
+
+
+class ClosedFormClassifier(FedULClassifier):
+    """Learns a classifier from sets or labels in closed form: nothing is trained.
+
+    Vectors are classified by a linear discriminant of the vectors, images by one of random
+    features. Its numbers are sums over points, so that those of several clients give the same
+    (method ``closed-form``, docs/closed-form.md).
+
+    Parameters
+    ----------
+    model : network whose last layer is made; by default ``"linear"`` for vectors, and
+        ``"random-features"`` for images.
+    refinements : 0 to 2, how often sums are made anew by posteriors under the class proportions of
+        a point's set.
+    shrinkage : of the covariance, above 0 to 1; by default from the numbers of features and points.
+    test_prior : ``(K,)``, class priors of the points to predict; by default uniform.
+    standardize : whether to standardize vectors by the training points.
+    device : ``"cpu"``, ``"cuda"`` or ``"auto"``.
+    random_state : seed, generator, or None for other random features in every call.
+
+    Attributes
+    ----------
+    classes_ : ``(K,)``, the classes: numbers of the columns of ``priors``; without priors the sets.
+    model_ : the module.
+    n_features_in_ : length of vectors.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> ill, sound = rng.normal(2, 1, (300, 2)), rng.normal(-2, 1, (300, 2))
+    >>> sets = [np.r_[ill[:240], sound[:60]], np.r_[ill[240:], sound[60:]]]
+    >>> ClosedFormClassifier().fit(sets, [[0.8, 0.2], [0.2, 0.8]]).predict([[2.0, 2.0]])
+    array([0])
+    """
+
+    _rules: Rules = {
+        "refinements": (HeadSettings, "refinements"),
+        "device": (SharedSettings, "device"),
+    }
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        refinements: int = 1,
+        shrinkage: float | None = None,
+        test_prior: ArrayLike | None = None,
+        standardize: bool = True,
+        device: str = "cpu",
+        random_state: Any = 0,
+    ) -> None:
+        self.model = model  # type: ignore[assignment]
+        self.refinements = refinements
+        self.shrinkage = shrinkage
+        self.test_prior = test_prior
+        self.standardize = standardize
+        self.device = device
+        self.random_state = random_state
+
+    def _plan(self) -> Any:
+        from fedul_flwr.learning.device import choose_device
+        from fedul_flwr.learning.plan import LocalPlan
+
+        return LocalPlan(device=choose_device(self.device))
+
+    def _train(self, points: Inputs, sets: Ints, priors: Floats, owners: list[Ints]) -> None:
+        del owners  # sums are the same whoever has which points
+        import torch
+
+        from fedul_flwr.learning.local import features_and_logits
+        from fedul_flwr.models import build_model
+        from fedul_flwr.models.last_layer import feature_layer
+
+        if self.shrinkage is not None and not 0 < self.shrinkage <= 1:
+            raise ValueError(f"shrinkage = {self.shrinkage!r}: it must be above 0, at most 1")
+        points, count = self._standardized(points), priors.shape[1]
+        prior = uniform_prior(count) if self.test_prior is None else self._prior(count)
+        name = self.model or ("linear" if len(points.shape) == 2 else "random-features")
+        self.model_ = build_model(name, points.shape[1:], count, seed=self._seed())
+        head, rows, shares = feature_layer(self.model_), np.arange(len(points)), priors[sets]
+        soft = shares
+        is_certain = bool((shares.max(axis=1) == 1).all())  # posteriors would be the labels
+        for turn in range(1 if is_certain else 1 + self.refinements):
+            features, logits = features_and_logits(self.model_, points, rows, self._plan())
+            if turn:
+                soft = posteriors(logits.double().numpy(), shares, prior)
+            sums = soft_sums(features, soft, stated=turn == 0)
+            for weight, value in zip(
+                (head.weight, head.bias),
+                linear_head(fit_gaussians(sums), prior, self.shrinkage),
+                strict=True,
+            ):
+                with torch.no_grad():
+                    weight.copy_(torch.from_numpy(value))
+        self.model_.eval()
 
 
 class GraphLabelClassifier(_Classifier):

@@ -36,7 +36,16 @@ WITHOUT_EFFECT = (
     *("standardize", "standardize-sum"),
     *("partition", "points-per-client", "validation-fraction", "server-fraction", "image-size"),
     *("model", "start-from", "num-rounds", "base", "fraction-train", "selection", "evaluate"),
-    *("calibration", "output", "resume", "tracking", "method", "method-options", "dp.clipping"),
+    *(
+        "head",
+        "calibration",
+        "output",
+        "resume",
+        "tracking",
+        "method",
+        "method-options",
+        "dp.clipping",
+    ),
 )
 """Settings of what an app of somebody's own does itself."""
 

@@ -18,8 +18,18 @@ def unprotected(settings: RunConfig) -> Iterator[str]:
     settings : all settings of the run, with those that depend on the data resolved.
     """
     method = find_method(settings.method)
-    if method.trains and method.asks_clients:
+    if method.trains and method.asks_clients and method.updates:
         yield from _of_updates(settings)
+    if settings.sums_heads:
+        yield (
+            "The server gets sums over all owners' points: of their features by class, and of "
+            "products of two features."
+        )
+    elif settings.makes_heads:
+        yield (
+            "The server gets sums over each owner's points by itself: of their features by class, "
+            "and of products of two features. Of few points they tell the points."
+        )
     yield from method.unprotected(settings)
     tables = settings.sections.values()
     if any(isinstance(one, AdmissionSettings) and one.share_priors for one in tables):

@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import load_wine
+from sklearn.datasets import load_digits, load_wine
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedul_flwr as ff
@@ -35,7 +36,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
 
 
 @parametrize_with_checks(
-    [ff.FedULClassifier(rounds=5), ff.GraphLabelClassifier()],
+    [ff.FedULClassifier(rounds=5), ff.ClosedFormClassifier(), ff.GraphLabelClassifier()],
     expected_failed_checks=expected_failures,
 )
 def test_estimators_obey_scikit_learns_rules(estimator: Any, check: Callable[[Any], None]) -> None:
@@ -55,6 +56,43 @@ def test_given_sets_and_their_class_priors_then_classes_are_learned_without_a_la
     assert found.score(X, Y) > 0.9
     np.testing.assert_allclose(found.predict_proba(X).sum(axis=1), 1)
     assert len(found.losses_) == 10
+
+
+def test_given_sets_then_classes_follow_in_closed_form() -> None:
+    found = ff.ClosedFormClassifier().fit(drawn_sets(100), PRIORS)
+    assert found.score(X, Y) > 0.9
+    once, spherical = (
+        ff.ClosedFormClassifier(**options).fit(drawn_sets(100), PRIORS)
+        for options in ({"refinements": 0}, {"shrinkage": 1.0})
+    )
+    assert once.score(X, Y) > 0.8
+    assert not np.allclose(spherical.predict_proba(X), found.predict_proba(X))
+
+
+def test_given_labels_then_it_is_a_linear_discriminant() -> None:
+    found = ff.ClosedFormClassifier(shrinkage=1e-9, standardize=False).fit(X, Y)
+    peer = LinearDiscriminantAnalysis(solver="lsqr", priors=[1 / 3] * 3).fit(X, Y)
+    assert (found.predict(X) == peer.predict(X)).mean() > 0.97
+
+
+def test_given_images_then_random_features_tell_them_apart() -> None:
+    digits = load_digits()
+    images, labels = (15 * digits.images).astype(np.uint8)[..., None], digits.target
+    order = np.random.default_rng(0).permutation(len(labels))
+    train, test = order[:900], order[900:]
+    found = ff.ClosedFormClassifier().fit(images[train], labels[train])
+    assert found.score(images[test], labels[test]) > 0.93
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("refinements", 3), ("shrinkage", 0.0), ("shrinkage", 1.5), ("test_prior", [0.5, 0.5])],
+)
+def test_given_a_parameter_of_closed_form_that_makes_no_sense_then_fit_refuses_it(
+    name: str, value: Any
+) -> None:
+    with pytest.raises(ValueError, match=name):
+        ff.ClosedFormClassifier(**{name: value}).fit(drawn_sets(), PRIORS)
 
 
 def test_given_all_points_and_their_sets_then_it_is_the_same_as_a_list_of_sets() -> None:
