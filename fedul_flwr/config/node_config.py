@@ -17,6 +17,7 @@ from fedul_flwr.config.method_settings import (
 from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.privacy import PLAIN_MEANS, DPSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.sections import HeadSettings
 from fedul_flwr.config.trusted_modules import BUILT_IN, named_modules
 from fedul_flwr.errors import OwnDataError, UserError
 
@@ -217,6 +218,7 @@ class OwnerLimits(Settings):
         limits_noise = self.min_noise_multiplier > 0 and find_method(settings.method).trains
         none = f"dp.clipping = {clips!r}"
         adds_noise = clips == "client" and settings.sums_updates
+        adds_noise |= settings.makes_heads and settings[HeadSettings].epsilon > 0
         counted = self.max_epsilon > 0 and find_method(settings.method).trains
         return [
             (

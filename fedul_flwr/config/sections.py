@@ -107,6 +107,10 @@ class NaturalSettings(Settings):
     """Name of the column. It is no feature of a table, unless `columns` has it."""
 
 
+ONE_MESSAGE = only_with("method", "closed-form", "closed-form-labels")
+"""Rule for settings of methods that send sums for a head and nothing else."""
+
+
 class HeadSettings(Settings):
     """Last layers in closed form, from sums over clients (docs/closed-form.md)."""
 
@@ -124,6 +128,15 @@ class HeadSettings(Settings):
     shrinkage: Annotated[float, Field(gt=0, le=1), *OR_AUTO] = AUTO
     """How far eigenvalues of the classes' covariance are pulled to their mean. `auto` follows from
     the numbers of features and of points, and from how well class shares tell classes apart."""
+
+    epsilon: Annotated[float, Field(ge=0), ONE_MESSAGE] = 0.0
+    """Differential privacy of a client's single points: each client adds Gaussian noise to its
+    sums, so that all of a run's together are (epsilon, delta)-private; 0 adds none."""
+    delta: Annotated[float, Field(gt=0, lt=1), only_with("closed-form.epsilon")] = 1e-5
+    """Delta; far below 1 / number of points."""
+    feature_norm: Annotated[float, Field(gt=0), only_with("closed-form.epsilon")] = 1.0
+    """L2 norm to which the features of a point are cut before they are added with noise; about that
+    of most points, but not read from them."""
 
 
 CLOSED_FORM = "closed-form"

@@ -7,6 +7,7 @@ head so far. With secure sums they travel in fixed point under masks, else each 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from fedul_flwr.data.class_priors import floored, uniform_prior
 from fedul_flwr.data.label_split import label_scenario
 from fedul_flwr.data.types import Arrays, Content, Floats, InputShape, count, numbers
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, UserError
+from fedul_flwr.federated.ledger import spender
 from fedul_flwr.federated.masked_update import HEADS, Summed
 from fedul_flwr.federated.messages import HEAD, HEAD_SCALE, NUM_POINTS, OF, PRIOR, SUMS
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
@@ -36,7 +38,9 @@ from fedul_flwr.learning.closed_form import (
     soft_sums,
     sums_size,
 )
+from fedul_flwr.propagation.privacy import fresh_gaussians, gaussian_sigma
 from fedul_flwr.secure.messages import checked_array
+from fedul_flwr.secure.session import FEWEST
 from fedul_flwr.secure.vector_sum import TooFewLeftError
 
 OwnSums = Callable[[Arrays], SoftSums]
@@ -68,15 +72,58 @@ def client_sums(client: Any, content: Content) -> Floats:
         client.model, points.inputs, points.points[chosen], local_plan(settings)
     )
     soft = shares if stated else posteriors(logits.double().numpy(), shares, prior)
-    return soft_sums(features, soft, stated=stated).flat()
+    if not settings[HeadSettings].epsilon:
+        return soft_sums(features, soft, stated=stated).flat()
+    noise = HeadNoise(settings)
+    spender(client.node)("sums for heads", noise.mu_squared)
+    return noise.add(features, soft, stated=stated)
 
 
-def check_sums(client: str, arrays: Arrays, classes: int, features: int, most: int) -> None:
+class HeadNoise:
+    """Noise on a client's sums, with which those of a whole run are differentially private.
+
+    Of features in the unit ball, one point more changes Σ r rᵀ, Σ r xᵀ and the triangle of Σ x xᵀ
+    by 1 each at most, together by √3. The noise is that of the analytic Gaussian mechanism; in a
+    masked sum each client adds such a part that those of three, the fewest in a sum, are enough.
+    """
+
+    SENSITIVITY = math.sqrt(3)
+
+    def __init__(self, settings: RunConfig) -> None:
+        options = settings[HeadSettings]
+        self._norm = options.feature_norm
+        self.sigma = gaussian_sigma(
+            options.epsilon, options.delta, self.SENSITIVITY, 1 + options.refinements
+        )
+        self.part = self.sigma / math.sqrt(FEWEST if settings.sums_heads else 1)
+
+    @property
+    def mu_squared(self) -> float:
+        """μ² of one release (Dong, Roth and Su 2022)."""
+        return (self.SENSITIVITY / self.sigma) ** 2
+
+    def add(self, features: NDArray[Any], soft: Floats, *, stated: bool) -> Floats:
+        """A client's sums, flat, of features cut to the norm, with its part of the noise."""
+        x = np.asarray(features, np.float64) / self._norm
+        x /= np.maximum(1, np.linalg.norm(x, axis=1, keepdims=True))
+        # Of soft labels, too: shares as an owner has them may add up to a little more than 1.
+        soft = soft / np.maximum(1, np.linalg.norm(soft, axis=1, keepdims=True))
+        flat = soft_sums(x, soft, stated=stated).flat()
+        flat += self.part * fresh_gaussians(len(flat))
+        sums = SoftSums.of_flat(flat, soft.shape[1], x.shape[1])
+        scaled = SoftSums(sums.gram, sums.sums * self._norm, sums.second * self._norm**2)
+        return scaled.flat()
+
+
+def check_sums(
+    client: str, arrays: Arrays, classes: int, features: int, most: int, *, noisy: bool = False
+) -> None:
     """Refuse an answer that cannot be sums of a client's points.
 
     Parameters
     ----------
     most : its number of points.
+    noisy : whether the sums have noise, so that any finite ones are possible.
 
     Raises
     ------
@@ -87,6 +134,8 @@ def check_sums(client: str, arrays: Arrays, classes: int, features: int, most: i
     flat = checked_array(f"{client} sent for a head", arrays, SUMS, np.float64, size)
     if not np.isfinite(flat).all():
         raise BadMessageError("its sums are not finite", "message-out-of-range")
+    if noisy:
+        return
     sums = SoftSums.of_flat(flat, classes, features)
     slack = 1e-6 * (1 + most)
     if sums.num_points > most + slack or (sums.masses < -slack).any():
@@ -184,6 +233,18 @@ class ClosedFormHeads:
         """Whether clients can say anything of their points' classes."""
         return self._method.asks_clients and label_scenario(self._settings) != "server"
 
+    def privacy_spent(self) -> dict[str, Any]:
+        """Entries about privacy for the run's summary; empty without noise."""
+        if not self._options.epsilon:
+            return {}
+        return {
+            "epsilon": self._options.epsilon,
+            "delta": self._options.delta,
+            "releases": 1 + self._options.refinements,
+            "budget_exhausted": False,
+            "epsilon_covers": "one point of one client, in all sums for heads",
+        }
+
     def turns(self, round_number: int) -> Sequence[Summed]:
         """The sums of a round: where nothing is trained, one in each."""
         if not self._method.updates:
@@ -265,7 +326,8 @@ class ClosedFormHeads:
 
             def check(client: ClientRef, answer: Content) -> None:
                 most = count(self._registry.answers[client.partition_id], NUM_POINTS)
-                check_sums(str(client), answer.arrays, classes, features, most)
+                noisy = self._options.epsilon > 0
+                check_sums(str(client), answer.arrays, classes, features, most, noisy=noisy)
 
             answers = self._registry.query(grid, HEAD, dict.fromkeys(clients, content), check)
             for answer in answers.values():

@@ -258,6 +258,7 @@ def train(
         **finish_measures(recorder, shares, trained_for(), data.num_clients or 0),
         **score_priors(directory.clients, settings.num_rounds, setup.set_truths(data)),
         **privacy_spent(strategy.base),
+        **(strategy.heads.privacy_spent() if strategy.heads else {}),
         **personalize(grid, strategy, recorder, data),
     }
     write_summary(directory, recorder, len(strategy.registration.nodes), time.time() - began, about)

@@ -10,14 +10,23 @@ from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.heads import check_sums
+from fedul_flwr.federated.heads import HeadNoise, check_sums
 from fedul_flwr.federated.masked_update import Summed
 from fedul_flwr.federated.messages import HEAD, OF, PRIOR, SUMS
 from fedul_flwr.learning.closed_form import soft_sums
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.strategies.closed_form import SetsClient
 from tests.support.refusals import refuses
-from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, same, train
+from tests.support.runs import (
+    assert_same_run,
+    cut_off,
+    last_model,
+    metrics,
+    resume,
+    same,
+    summary,
+    train,
+)
 from tests.support.settings import AT_SERVER, QUICK, Settings
 from tests.support.simulated_clients import simulated_client
 
@@ -112,6 +121,38 @@ def test_given_class_shares_of_sets_then_they_are_the_priors_of_the_head(
     assert metrics(run)[-1]["validation_prior_error"] < 15
 
 
+def test_noise_is_that_of_the_analytic_gaussian_mechanism(settings: Settings) -> None:
+    # sigma of one release of a value that changes by 1, at epsilon 1 and delta 1e-5, is 3.73; here
+    # it changes by √3, in two releases.
+    options = {**CLOSED, "closed-form.epsilon": 1.0, "closed-form.sum": "plaintext"}
+    noise = HeadNoise(settings(**options))
+    assert noise.sigma == pytest.approx(3.7304 * 6**0.5, rel=1e-3)
+    masked = HeadNoise(settings(**{**options, "closed-form.sum": "masked"}))
+    assert masked.part == pytest.approx(noise.part / 3**0.5)
+    nothing = np.zeros((0, 30)), np.zeros((0, 10))
+    drawn = noise.add(*nothing, stated=True)
+    assert drawn.std() == pytest.approx(noise.sigma, rel=0.2)
+    assert not np.array_equal(drawn, noise.add(*nothing, stated=True))
+
+
+def test_given_noise_then_one_point_changes_the_sums_by_the_sensitivity_at_most() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        x, r = rng.normal(size=(1, 6)), rng.dirichlet(np.full(4, 0.2), 1)
+        x /= np.linalg.norm(x)
+        for stated in (True, False):
+            change = np.linalg.norm(soft_sums(x, r, stated=stated).flat())
+            assert change <= HeadNoise.SENSITIVITY + 1e-12
+
+
+def test_given_much_privacy_budget_then_digits_are_still_learned(settings: Settings) -> None:
+    options = {"closed-form.epsilon": 1000.0, "closed-form.feature-norm": 15.0}
+    run = train(settings(**{**CLOSED, "points_per_client": 0}, **options), 3)
+    assert errors(run)[-1] < 25
+    assert summary(run)["epsilon"] == 1000.0
+    assert summary(run)["releases"] == 2
+
+
 # What is refused
 
 
@@ -125,6 +166,7 @@ def test_given_class_shares_of_sets_then_they_are_the_priors_of_the_head(
         ({**HEADED, "model": "mlp", "model_width": 5000}, 3, "model-unfit"),
         ({**HEADED, "dp.clipping": "client"}, 3, "setting-breaks-privacy"),
         ({**HEADED, "secure_sum": "on", "closed-form.sum": "plaintext"}, 3, "settings-contradict"),
+        ({**HEADED, "closed-form.epsilon": 1.0}, 3, "setting-without-effect"),
         ({**QUICK, "closed-form.every": 1}, 3, "setting-without-effect"),
         ({**HEADED, "base": "local", "evaluate": "local"}, 3, "setting-without-effect"),
         (
@@ -167,6 +209,10 @@ def test_given_an_owner_who_requires_secure_sums_then_plaintext_is_refused(
 ) -> None:
     owner = NodeConfig(data="/nowhere", require_secure_sum=True)
     owner.check_run(settings(**CLOSED))
+    counting = NodeConfig(data="/nowhere", max_epsilon=2.0)
+    counting.check_run(settings(**CLOSED, **{"closed-form.epsilon": 1.0}))
+    with refuses("owner-does-not-allow", limit="max-epsilon"):
+        counting.check_run(settings(**CLOSED))
     with refuses("owner-does-not-allow", limit="require-secure-sum"):
         owner.check_run(settings(**CLOSED, **{"closed-form.sum": "plaintext"}))
 
