@@ -25,8 +25,9 @@ TESTS = (
     "tests/federated/test_packed_runs.py",  # a run in process of FedUL, of FedMatch and of XCLP
     "tests/strategies/test_own_bases.py",
     *("tests/deploy/test_scripts.py", "tests/deploy/test_init.py"),
-    "tests/engine/test_launcher.py"
-    "::test_a_failed_run_has_its_reason_lines_and_log_and_nothing_of_the_users_is_touched",
+    "tests/engine/test_flower_run.py",
+    "tests/engine/test_flower_simulation.py"
+    "::test_given_no_processor_for_a_client_then_flowers_reason_and_nothing_of_the_users_is_touched",
     "tests/end_to_end/test_ray.py::test_a_run_leaves_what_it_promises",
     "tests/end_to_end/test_deployed.py"
     "::test_nothing_but_the_model_leaves_an_owner_though_the_superlink_dies",

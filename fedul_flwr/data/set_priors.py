@@ -216,10 +216,6 @@ def check_fit(likelihoods: Floats, sets: Ints, stated: Dirichlet) -> PriorFit:
     by their median over the sets in units of χ²'s, if that is above 1 (genomic control, Devlin &
     Roeder 1999): a set misfits if it stands out among its client's sets. So at least three sets are
     needed, and of most of them the priors must be right.
-
-    Parameters
-    ----------
-    likelihoods, sets, stated : as for :func:`learn_priors`.
     """
     from scipy.special import chdtrc, chdtri  # scipy.stats takes a client a second to load
 

@@ -210,12 +210,7 @@ def _outgoing(sends: list[Sent], answer: Mapping[str, Value], client: Client[Any
 
 
 def largest_update(client: Client[Any], size: str) -> Arrays:
-    """Arrays as large as an update can be, in the run's precision.
-
-    Parameters
-    ----------
-    size : ``"model"`` or ``"weights"``, see :class:`~fedul_flwr.federated.disclosure.Sent`.
-    """
+    """Arrays as large as an update can be, in the run's precision."""
     from fedul_flwr.learning.local import dump_arrays
 
     model = client.model

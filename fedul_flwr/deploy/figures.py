@@ -42,12 +42,7 @@ class _Figures(Collector):
 
 
 def serve_figures(address: Address, file: Path) -> WSGIServer:
-    """Answer ``/metrics`` and ``/health`` at an address, in a thread, until the process ends.
-
-    Parameters
-    ----------
-    file : of :func:`fedul_flwr.data.run_files.current_run.note_run`.
-    """
+    """Answer ``/metrics`` and ``/health`` at an address, in a thread, until the process ends."""
     registry = CollectorRegistry()
     registry.register(_Figures(file))
     try:

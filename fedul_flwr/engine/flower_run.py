@@ -63,13 +63,7 @@ def app_directory() -> Path:
 
 
 def copy_app(root: Path, target: Path) -> None:
-    """Copy an app's files, and no others: ``flwr run`` would search virtual environments, too.
-
-    Parameters
-    ----------
-    root : folder with the app's ``pyproject.toml``.
-    target : new folder for the copy.
-    """
+    """Copy an app's files, and no others: ``flwr run`` would search virtual environments, too."""
     try:
         project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

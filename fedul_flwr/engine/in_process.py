@@ -137,14 +137,7 @@ def task_identity() -> Iterator[None]:
 
 
 class InProcessGrid(LocalGrid):
-    """A grid that answers messages one after the other, in the order they are sent.
-
-    Parameters
-    ----------
-    client_app : app that answers.
-    num_supernodes, run_config : see :class:`LocalGrid`.
-    message_log : records every message.
-    """
+    """A grid that answers messages one after the other, in the order they are sent."""
 
     def __init__(
         self,

@@ -29,12 +29,7 @@ LINE_SECONDS = 30.0
 
 
 def feature_source(source: Path, extractor: Extractor) -> Path:
-    """Folder of a decoded data set with the features of its points in place of the points.
-
-    Parameters
-    ----------
-    source : folder from :func:`fedul_flwr.data.sources.source_directory`.
-    """
+    """Folder of a decoded data set with the features of its points in place of the points."""
 
     def build(directory: Path) -> None:
         for file in source.iterdir():

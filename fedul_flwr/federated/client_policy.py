@@ -158,12 +158,7 @@ class SetAdmission(ClientPolicy):
             log(WARNING, text, most, len(large), some)
 
     def check_directions(self, directions: int) -> None:
-        """Refuse a run with few sets a client whose sets together leave a ratio open.
-
-        Parameters
-        ----------
-        directions : see :func:`fedul_flwr.data.set_check.identifiable_directions`.
-        """
+        """Refuse a run with few sets a client whose sets together leave a ratio open."""
         if directions < self.num_classes - 1:
             raise UserError(
                 f"The sets of all clients together determine {directions} of the "

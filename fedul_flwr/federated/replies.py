@@ -44,16 +44,7 @@ Received = list[tuple[ClientRef, Message]]
 
 
 class UpdateValidator:
-    """Passes valid replies on to the base, and counts clients with invalid ones as failed.
-
-    Parameters
-    ----------
-    settings : the run's settings.
-    registry : the clients of the run.
-    rounds : counts failures, traffic and times.
-    codec : decodes updates.
-    num_classes : K.
-    """
+    """Passes valid replies on to the base, and counts clients with invalid ones as failed."""
 
     def __init__(
         self,

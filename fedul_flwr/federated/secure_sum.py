@@ -107,15 +107,7 @@ MOST_TIMES_MEDIAN = 2**16
 
 
 class SecureSums:
-    """Opens a run's sums: of updates (:meth:`begin`, :meth:`open`) or of numbers (:meth:`collect`).
-
-    Parameters
-    ----------
-    settings : the run's settings.
-    registry : the clients of the run.
-    rounds : counts failures and traffic.
-    num_classes : K.
-    """
+    """Opens sums: of updates (:meth:`begin`, :meth:`open`) or of numbers (:meth:`collect`)."""
 
     def __init__(
         self, settings: RunConfig, registry: ClientRegistry, rounds: RoundLog, num_classes: int

@@ -21,12 +21,6 @@ class TorchvisionModel(nn.Module):
 
     Gray images get three equal channels. Channels are normalized as the pretrained weights of this
     model expect: for most by ImageNet's mean and deviation.
-
-    Parameters
-    ----------
-    name : torchvision's name, such as ``resnet18``.
-    input_shape : ``(height, width, channels)``.
-    num_classes : K.
     """
 
     def __init__(self, name: str, input_shape: InputShape, num_classes: int) -> None:

@@ -34,13 +34,7 @@ _FEATURES = "xclp-predict.features"
 
 
 def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """``overrides`` plus settings for features from an earlier run's model.
-
-    Parameters
-    ----------
-    overrides : flat settings, with the method.
-    directory : absolute path of the run.
-    """
+    """``overrides`` plus settings for features from an earlier run's model."""
     saved, _ = read_config(directory)
     if not (directory / BEST_MODEL).is_file():
         raise UserError(

@@ -76,11 +76,6 @@ def moments_of(num_points: int, sums: list[int]) -> Moments:
     """Pooled moments from sums and sums of squares of all points, rounded once.
 
     Nothing cancels: m = Σ x / N and v = Σ x² / N - m² are computed in rational numbers.
-
-    Parameters
-    ----------
-    num_points : number of all points N.
-    sums : of all clients' :func:`~fedul_flwr.secure.column_sums.exact_sums`.
     """
     width, steps = len(sums) // 2, num_points << FRACTION_BITS
     if not all(0 <= number < steps << 256 for number in sums[width:]):  # squares of float32

@@ -99,13 +99,7 @@ class Identities:
 
 
 def read_identities(folder: str, client: int) -> Identities | None:
-    """The identities in an owner's folder; ``None`` without a folder.
-
-    Parameters
-    ----------
-    folder : with :data:`PRIVATE_FILE` and :data:`OWNERS_FILE`.
-    client : number of the owner.
-    """
+    """The identities in an owner's folder; ``None`` without a folder."""
     if not folder:
         return None
     key_file, list_file = (Path(folder).expanduser() / name for name in (PRIVATE_FILE, OWNERS_FILE))

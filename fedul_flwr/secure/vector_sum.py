@@ -587,12 +587,7 @@ def mask_vector(
 
 
 def require_question(state: Arrays, question: bytes) -> None:
-    """Refuse to compute an answer to another question than announced, or a second one.
-
-    Parameters
-    ----------
-    state : of :func:`offer_shares`.
-    """
+    """Refuse to compute an answer to another question than announced, or a second one."""
     if HOLDERS not in state or SENDERS in state:
         raise UserError("The server asked for a masked vector out of turn.", "server-out-of-turn")
     if question != state[QUESTION].tobytes():
