@@ -502,7 +502,7 @@ class MaskedUpdates:
         if is_private:
             step = step_size(largest_change(self._settings), clients)
             changes = add_noise(changes, privacy, step, quorum(clients))
-        rng = stream(self._settings.seed, "rounding", int(state[LAST]), self._client)
+        rng = stream(self._settings.seed, "rounding", 1 + 2 * int(state[ROUND]), self._client)
         words = layout.words(changes, numbers, clients, rng)
         renewed, masked = self._masked(shares, words, asked, tail)
         if is_private:  # clients open no sum with less noise than z·C

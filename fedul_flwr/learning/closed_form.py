@@ -9,12 +9,13 @@ A mean of last layers drifts where clients lack classes, and a head from sums do
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bools, Floats
+from fedul_flwr.data.types import Bools, Floats, Ints
 from fedul_flwr.errors import UserError
 
 MOST_FEATURES = 4096
@@ -72,14 +73,22 @@ def sums_size(num_classes: int, num_features: int) -> int:
     return k * (k + 1) // 2 + k * d + d * (d + 1) // 2
 
 
+@lru_cache(maxsize=4)
+def _upper(size: int) -> tuple[Ints, Ints]:
+    """Rows and columns of a triangle, which take longer to make than a sum over few points."""
+    return np.triu_indices(size)
+
+
 def _triangle(matrix: Floats) -> Floats:
-    return np.asarray(matrix[np.triu_indices(len(matrix))])
+    return np.asarray(matrix[_upper(len(matrix))])
 
 
 def _symmetric(numbers: Floats, size: int) -> Floats:
-    matrix = np.zeros((size, size))
-    matrix[np.triu_indices(size)] = numbers
-    return matrix + np.triu(matrix, 1).T
+    matrix = np.empty((size, size))
+    rows, columns = _upper(size)
+    matrix[rows, columns] = numbers
+    matrix[columns, rows] = numbers
+    return matrix
 
 
 def soft_sums(features: NDArray[np.floating], soft: Floats, *, stated: bool) -> SoftSums:
