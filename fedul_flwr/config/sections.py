@@ -129,9 +129,12 @@ class HeadSettings(Settings):
     """How far eigenvalues of the classes' covariance are pulled to their mean. `auto` follows from
     the numbers of features and of points, and from how well class shares tell classes apart."""
 
-    epsilon: Annotated[float, Field(ge=0), ONE_MESSAGE] = 0.0
+    epsilon: Annotated[float, Field(ge=0), ONE_MESSAGE, only_with("closed-form.sum", "masked")] = (
+        0.0
+    )
     """Differential privacy of a client's single points: each client adds Gaussian noise to its
-    sums, so that all of a run's together are (epsilon, delta)-private; 0 adds none."""
+    sums, so that all of a run's together are (epsilon, delta)-private; 0 adds none. Under masks
+    alone, where a client answers each sum once."""
     delta: Annotated[float, Field(gt=0, lt=1), only_with("closed-form.epsilon")] = 1e-5
     """Delta; far below 1 / number of points."""
     feature_norm: Annotated[float, Field(gt=0), only_with("closed-form.epsilon")] = 1.0

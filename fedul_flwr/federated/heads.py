@@ -47,6 +47,11 @@ OwnSums = Callable[[Arrays], SoftSums]
 """The server's own sums by a model."""
 
 
+def _turn(round_number: int) -> Summed:
+    """The sums of a round in which nothing is trained."""
+    return HEADS[min(round_number, len(HEADS)) - 1]
+
+
 def client_sums(client: Any, content: Content) -> Floats:
     """The sums of a :class:`fedul_flwr.federated.client.Client` for a head, flat."""
     from fedul_flwr.learning.local import features_and_logits, load_arrays
@@ -58,10 +63,16 @@ def client_sums(client: Any, content: Content) -> Floats:
             "The server asked for sums of points that this run does not have.",
             "server-asks-too-much",
         )
+    of, number = Summed(str(content.values[OF])), count(content, "server-round")
+    if not find_method(settings.method).updates and of is not _turn(number):
+        raise UserError(
+            f"The server asked for {of} in round {number}, whose sums are others.",
+            "server-asks-too-much",
+        )
     prior = numbers(content, PRIOR)
     if len(prior) != client.num_classes or (prior < 0).any():
         raise UserError("The server sent no class priors for a head.", "message-form")
-    points, stated = client.point_shares(), content.values[OF] == HEADS[0]
+    points, stated = client.point_shares(), of is HEADS[0]
     chosen = points.stated if stated else points.shares.any(axis=1)
     shares = points.shares[chosen]
     try:
@@ -83,8 +94,8 @@ class HeadNoise:
     """Noise on a client's sums, with which those of a whole run are differentially private.
 
     Of features in the unit ball, one point more changes Σ r rᵀ, Σ r xᵀ and the triangle of Σ x xᵀ
-    by 1 each at most, together by √3. The noise is that of the analytic Gaussian mechanism; in a
-    masked sum each client adds such a part that those of three, the fewest in a sum, are enough.
+    by 1 each at most, together by √3. The noise is that of the analytic Gaussian mechanism; each
+    client adds such a part that those of three, the fewest in a masked sum, are enough.
     """
 
     SENSITIVITY = math.sqrt(3)
@@ -95,7 +106,7 @@ class HeadNoise:
         self.sigma = gaussian_sigma(
             options.epsilon, options.delta, self.SENSITIVITY, 1 + options.refinements
         )
-        self.part = self.sigma / math.sqrt(FEWEST if settings.sums_heads else 1)
+        self.part = self.sigma / math.sqrt(FEWEST)
 
     @property
     def mu_squared(self) -> float:
@@ -115,15 +126,12 @@ class HeadNoise:
         return scaled.flat()
 
 
-def check_sums(
-    client: str, arrays: Arrays, classes: int, features: int, most: int, *, noisy: bool = False
-) -> None:
+def check_sums(client: str, arrays: Arrays, classes: int, features: int, most: int) -> None:
     """Refuse an answer that cannot be sums of a client's points.
 
     Parameters
     ----------
     most : its number of points.
-    noisy : whether the sums have noise, so that any finite ones are possible.
 
     Raises
     ------
@@ -134,8 +142,6 @@ def check_sums(
     flat = checked_array(f"{client} sent for a head", arrays, SUMS, np.float64, size)
     if not np.isfinite(flat).all():
         raise BadMessageError("its sums are not finite", "message-out-of-range")
-    if noisy:
-        return
     # A diagonal entry of a triangle is the first of its row.
     rows = np.arange(features)
     squares = flat[size[0] - sums_size(0, features) + rows * features - rows * (rows - 1) // 2]
@@ -251,7 +257,7 @@ class ClosedFormHeads:
     def turns(self, round_number: int) -> Sequence[Summed]:
         """The sums of a round: where nothing is trained, one in each."""
         if not self._method.updates:
-            return [HEADS[min(round_number, len(HEADS)) - 1]]
+            return [_turn(round_number)]
         if self._method.data in ("labels", "fully-labeled"):
             return HEADS[:1]  # posteriors among given labels are these
         return HEADS[: 1 + self._options.refinements]
@@ -329,8 +335,7 @@ class ClosedFormHeads:
 
             def check(client: ClientRef, answer: Content) -> None:
                 most = count(self._registry.answers[client.partition_id], NUM_POINTS)
-                noisy = self._options.epsilon > 0
-                check_sums(str(client), answer.arrays, classes, features, most, noisy=noisy)
+                check_sums(str(client), answer.arrays, classes, features, most)
 
             answers = self._registry.query(grid, HEAD, dict.fromkeys(clients, content), check)
             for answer in answers.values():

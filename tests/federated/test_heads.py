@@ -124,14 +124,11 @@ def test_given_class_shares_of_sets_then_they_are_the_priors_of_the_head(
 def test_noise_is_that_of_the_analytic_gaussian_mechanism(settings: Settings) -> None:
     # sigma of one release of a value that changes by 1, at epsilon 1 and delta 1e-5, is 3.73; here
     # it changes by √3, in two releases.
-    options = {**CLOSED, "closed-form.epsilon": 1.0, "closed-form.sum": "plaintext"}
-    noise = HeadNoise(settings(**options))
+    noise = HeadNoise(settings(**CLOSED, **{"closed-form.epsilon": 1.0}))
     assert noise.sigma == pytest.approx(3.7304 * 6**0.5, rel=1e-3)
-    masked = HeadNoise(settings(**{**options, "closed-form.sum": "masked"}))
-    assert masked.part == pytest.approx(noise.part / 3**0.5)
     nothing = np.zeros((0, 30)), np.zeros((0, 10))
-    drawn = noise.add(*nothing, stated=True)
-    assert drawn.std() == pytest.approx(noise.sigma, rel=0.2)
+    drawn = noise.add(*nothing, stated=True)  # a third of the variance: three clients add theirs
+    assert drawn.std() == pytest.approx(noise.sigma / 3**0.5, rel=0.2)
     assert not np.array_equal(drawn, noise.add(*nothing, stated=True))
 
 
@@ -167,6 +164,11 @@ def test_given_much_privacy_budget_then_digits_are_still_learned(settings: Setti
         ({**HEADED, "dp.clipping": "client"}, 3, "setting-breaks-privacy"),
         ({**HEADED, "secure_sum": "on", "closed-form.sum": "plaintext"}, 3, "settings-contradict"),
         ({**HEADED, "closed-form.epsilon": 1.0}, 3, "setting-without-effect"),
+        (
+            {**CLOSED, "closed-form.epsilon": 1.0, "closed-form.sum": "plaintext"},
+            3,
+            "setting-without-effect",
+        ),
         ({**QUICK, "closed-form.every": 1}, 3, "setting-without-effect"),
         ({**HEADED, "base": "local", "evaluate": "local"}, 3, "setting-without-effect"),
         (
@@ -194,6 +196,13 @@ def test_given_a_run_with_masks_then_a_client_answers_for_itself_alone_to_nobody
     client = simulated_client(SetsClient, settings(**CLOSED, model="linear"))
     with refuses("server-asks-too-much"):
         client.on_phase(HEAD, asked(client))
+
+
+def test_given_sums_of_another_round_then_a_client_refuses_them(settings: Settings) -> None:
+    client = simulated_client(SetsClient, settings(**CLOSED, model="linear"))
+    assert len(client.sum_part(Summed.HEAD, asked(client)))
+    with refuses("server-asks-too-much"):  # a second release of round 1
+        client.sum_part(Summed.REFINED, asked(client, "refined-head"))
 
 
 def test_given_a_run_without_heads_then_a_client_sums_nothing(settings: Settings) -> None:
