@@ -25,10 +25,22 @@ def said(settings: RunConfig) -> str:
 def test_what_no_method_protects(settings: Settings, method: str) -> None:
     text = said(settings(method=method))
     assert "Owners' machines run the program that the server sends." in text
-    trains = METHODS[method].trains and method != "server-only"
+    trains = METHODS[method].trains and METHODS[method].updates and method != "server-only"
     assert (ALONE in text, PLAIN in text) == (trains, trains)
     if method not in ("xclp", "xclp-predict"):
         assert DISTANCES not in text
+
+
+def test_given_a_head_in_closed_form_then_owners_read_whose_sums_the_server_gets(
+    settings: Settings,
+) -> None:
+    masked = said(settings(method="closed-form"))
+    plain = said(settings(method="closed-form", **{"closed-form.sum": "plaintext"}))
+    assert "sums over all owners' points" in masked
+    assert "sums over each owner's points by itself" in plain
+    both = said(settings(head="closed-form"))
+    assert ALONE in both
+    assert "sums over all owners' points" in both
 
 
 @pytest.mark.parametrize("method", ["xclp", "xclp-predict"])
