@@ -30,12 +30,12 @@ ROWS = {
 
 def columns(quick: bool) -> Iterator[Column]:
     """The columns; quick ones are for two cores."""
-    rows = deepcopy(ROWS)
-    if quick:
-        # The weight of strong views is to grow within a quarter of the rounds.
-        for row in ("FedUL with consistency", "FedUL with assignment"):
-            rows[row]["fedul-consistency.ramp-up-rounds"] = 8
     for data, split, shared, clients in cells(quick):
+        rows = deepcopy(ROWS)
+        if quick:
+            # The weight of strong views is to grow within a quarter of the rounds.
+            for row in ("FedUL with consistency", "FedUL with assignment"):
+                rows[row]["fedul-consistency.ramp-up-rounds"] = 8
         settings = {**SETTINGS, **shared}
         rows["closed form"]["model"] = "linear" if data == FEATURES else "random-features"
         if data == XRAYS:
