@@ -108,6 +108,9 @@ RUNS: dict[str, str] = {
     "sum-fixmatch": f'{LABELS} method="fixmatch" {SUM} model="cnn2"',
     "sum-scaffold": f'{SETS} method="fedul" {SUM} base="scaffold" optimizer="sgd"',
     "sum-adam": f'{SETS} method="fedul" {SUM} base="fedadam" fraction-train=0.8',
+    "closed-form": f'{SETS} method="closed-form"',
+    "closed-form-labels": f'{LABELS} method="closed-form-labels"',
+    "fedul-heads": f'{SETS} method="fedul-heads" closed-form.sum="plaintext"',
     # Noise of the operating system, too little to change a bit.
     "dp": f'{SETS} method="fedul" dp.clipping="server" dp.noise-multiplier=1e-30',
     "personal-head": f'{LABELS} method="fixmatch" personal="head"',
