@@ -25,13 +25,6 @@ SETTINGS = {
 ROWS = {
     # Nothing comes before or after the server here.
     "labels alone": {"method": "given-labels", "server.when": "auto"},
-    # A head from the server's labels on a network that nobody trains.
-    "closed form": {
-        "method": "given-labels",
-        "server.when": "auto",
-        "head": "closed-form",
-        "num-rounds": 2,
-    },
     "FixMatch": {},
     "UDA": {"method": "uda"},
     # Its paper's weight of labels, and so a tenth of the step.
@@ -74,7 +67,6 @@ def columns(quick: bool) -> Iterator[Column]:
     """The columns; quick ones are for two cores."""
     for (data, split, shared, clients), labels in product(cells(quick), (40, 250)):
         settings, rows = {**SETTINGS, **shared, "server.points": labels}, deepcopy(ROWS)
-        rows["closed form"]["model"] = "linear" if data == FEATURES else "random-features"
         if data == XRAYS:
             settings |= {"server-fraction": 0.3, "fedul.num-sets": 6}
         if data == FEATURES:  # RandAugment is for images; 6 is the default
