@@ -14,8 +14,8 @@ from fedul_flwr.data.types import InputShape
 
 FILTERS, SIDE, GRID = 100, 7, 3
 """Random filters of so many pixels a side, whose answers are averaged over a grid of 3 x 3: 900
-features. On MNIST, Fashion-MNIST and CIFAR-10 a head on them errs less than one on as many features
-without place, max(0, W x + b), by a tenth to two thirds."""
+features. On MNIST and Fashion-MNIST a head on them errs less than one on as many features without
+place, max(0, W x + b), by a twelfth to two thirds."""
 LEAST = 1e-6
 """Added to means before their root, whose slope at 0 is infinite."""
 
