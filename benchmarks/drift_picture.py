@@ -35,8 +35,7 @@ def trained_head(x: Floats, y: Ints) -> Head:
 def head_from_sums(clients: list[tuple[Floats, Ints]]) -> Head:
     """The layer from sums over both clients."""
     parts = [soft_sums(x, np.eye(4)[y], stated=True) for x, y in clients]
-    whole = SoftSums(*(sum(part) for part in zip(*parts, strict=True)))  # type: ignore[arg-type]
-    return linear_head(fit_gaussians(whole), np.full(4, 0.25))
+    return linear_head(fit_gaussians(SoftSums.total(parts)), np.full(4, 0.25))
 
 
 def main() -> None:

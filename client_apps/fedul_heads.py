@@ -16,7 +16,6 @@ import numpy as np
 from fedul_flwr import learning
 from fedul_flwr import method as kit
 from fedul_flwr.client_apps.fedul import FedULClient
-from fedul_flwr.data.class_priors import uniform_prior
 from fedul_flwr.federated.messages import HEAD_SCALE
 from fedul_flwr.strategies.fedul import FedULStrategy
 
@@ -46,12 +45,11 @@ class FedULHeadsClient(FedULClient):
         """Points with their posteriors by the received model, given the shares of their set."""
         self.check_priors(round)
         stated = self.point_shares()
-        prior = self.prior(round.config)
-        if prior is None:
-            prior = uniform_prior(self.num_classes)
         logits = learning.predict_logits(self.model, stated.inputs, stated.points, round.plan)
         logits = logits / float(round.config.get(HEAD_SCALE, 1.0))
-        targets = learning.posteriors(logits.double().numpy(), stated.shares, prior)
+        targets = learning.posteriors(
+            logits.double().numpy(), stated.shares, self.prior(round.config)
+        )
         batches = learning.point_batches(
             stated.inputs, stated.points, targets.astype(np.float32), round.plan
         )

@@ -7,8 +7,6 @@ sum (:mod:`fedul_flwr.learning.closed_form`).
 from __future__ import annotations
 
 from fedul_flwr import method as kit
-from fedul_flwr.config.class_priors import checked_prior
-from fedul_flwr.data.class_priors import uniform_prior
 
 
 class ClosedForm(kit.Strategy):
@@ -22,11 +20,10 @@ class ClosedForm(kit.Strategy):
     @property
     def test_prior(self) -> kit.Floats | None:
         """``(K,)``, pi; with ``test-prior = "sets"`` after the first sums, of which it follows."""
-        prior = self.settings.class_priors()
         if self.settings.test_prior == "sets":
             stored: kit.Floats | None = self.state["prior"]
             return stored
-        return uniform_prior(self.num_classes) if prior is None else checked_prior(prior)
+        return self.stated_prior()
 
     def after_head(self, prior: kit.Floats) -> None:
         """Keep pi for later rounds."""

@@ -9,8 +9,7 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
 from fedul_flwr import method as kit
-from fedul_flwr.config.class_priors import checked_prior
-from fedul_flwr.data.class_priors import mean_prior, uniform_prior
+from fedul_flwr.data.class_priors import mean_prior
 from fedul_flwr.data.set_check import directions_of_gram
 from fedul_flwr.federated.messages import CLASS_MASSES, TEST_PRIOR
 
@@ -42,8 +41,7 @@ class FedULStrategy(kit.Strategy):
         """``(K,)``, pi of every client's transition; with ``sets`` known after registration."""
         if self.settings.test_prior == "sets":
             return self._mean_of_sets
-        prior = self.settings.class_priors()
-        return uniform_prior(self.num_classes) if prior is None else checked_prior(prior)
+        return self.stated_prior()
 
     def client_config(self) -> dict[str, kit.Value]:
         """Pi, with ``test-prior = "sets"``: the mean of all clients' class priors."""

@@ -165,8 +165,6 @@ class FedULClassifier(_Classifier):
         """
         check_parameters(self, self._rules)
         refuse_no_truth_value(self, "standardize")
-        if getattr(self, "batch_size", 1) == 0:
-            raise ValueError("batch_size = 0: must be at least 1.")
         if isinstance(X, list | tuple) and len(X) and all(_dims(part) >= 2 for part in X):
             if priors is not None:
                 raise ValueError("with a list of sets, priors are the second argument")
@@ -263,6 +261,8 @@ class FedULClassifier(_Classifier):
         from fedul_flwr.models import build_model
         from fedul_flwr.surrogate import SurrogateLoss
 
+        if self.batch_size == 0:
+            raise ValueError("batch_size = 0: must be at least 1.")
         points, plan, seed = self._standardized(points), self._plan(), self._seed()
         prior = None if self.test_prior is None else torch.from_numpy(self._prior(priors.shape[1]))
         tasks = []

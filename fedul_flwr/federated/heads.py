@@ -344,5 +344,5 @@ class ClosedFormHeads:
         sums = SoftSums.of_flat(total, classes, features)
         if self._of_server is not None:
             added = self._of_server(model)
-            sums = SoftSums(*(one + other for one, other in zip(sums, added, strict=True)))
+            sums = SoftSums.total([sums, added])
         return sums, number

@@ -37,6 +37,7 @@ from flwr.serverapp.strategy import (
 from numpy.typing import NDArray
 
 from fedul_flwr.config.base import AUTO, Settings, load_reference
+from fedul_flwr.config.class_priors import checked_prior
 from fedul_flwr.config.method_settings import LabelSourceSettings, ServerTrainingSettings
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
@@ -294,6 +295,11 @@ class Strategy(FlowerStrategy):
         A model from the names of classes counts all of them as equally likely.
         """
         return uniform_prior(self.num_classes) if self.settings.test_prior == "em" else None
+
+    def stated_prior(self) -> Floats:
+        """``(K,)``, pi as numbers of the settings; uniform without any."""
+        prior = self.settings.class_priors()
+        return uniform_prior(self.num_classes) if prior is None else checked_prior(prior)
 
     def stage_start(self, round_number: int) -> int:
         """First round of the stage that a round belongs to; `plateau` restarts in each stage."""

@@ -9,6 +9,7 @@ A mean of last layers drifts where clients lack classes, and a head from sums do
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -50,6 +51,11 @@ class SoftSums(NamedTuple):
     def masses(self) -> Floats:
         """``(K,)``, how many points each class has, Σ r."""
         return np.asarray(self.gram.sum(axis=1))
+
+    @classmethod
+    def total(cls, parts: Iterable[SoftSums]) -> SoftSums:
+        """The sums over all points of one or more ``parts``."""
+        return cls(*(np.asarray(sum(part)) for part in zip(*parts, strict=True)))
 
     def flat(self) -> Floats:
         """All numbers, of symmetric matrices one triangle: ``(sums_size(K, d),)``."""
@@ -113,17 +119,19 @@ def soft_sums(features: NDArray[np.floating], soft: Floats, *, stated: bool) -> 
     return SoftSums(gram, soft.T @ x, x.T @ x)
 
 
-def posteriors(logits: NDArray[np.floating], shares: Floats, prior: Floats) -> Floats:
+def posteriors(logits: NDArray[np.floating], shares: Floats, prior: Floats | None = None) -> Floats:
     """Soft labels ``(n, K)`` by a model and what is known of each point's class.
 
     Parameters
     ----------
     logits : ``(n, K)``, of a model for the class priors ``prior``.
     shares : ``(n, K)``, class shares among which a point is drawn; a one-hot row stays.
-    prior : ``(K,)``.
+    prior : ``(K,)``; by default uniform, which cancels.
     """
     with np.errstate(divide="ignore"):
-        scores = np.asarray(logits, np.float64) + np.log(shares) - np.log(prior)
+        scores = np.asarray(logits, np.float64) + np.log(shares)
+        if prior is not None:
+            scores -= np.log(prior)
     scores = np.exp(scores - scores.max(axis=1, keepdims=True))
     return np.asarray(scores / scores.sum(axis=1, keepdims=True))
 

@@ -251,8 +251,10 @@ def test_given_closed_form_then_its_page_has_the_products_head() -> None:
     x, shares = rng.normal(size=(90, 4)), rng.dirichlet(np.ones(3), 9).repeat(10, axis=0)
     pi = np.full(3, 1 / 3)
     stated = [soft_sums(part, of, stated=True) for part, of in halves(x, shares)]
-    head = linear_head(fit_gaussians(added(stated)), pi)
-    of_page = page.head(*added([page.client_sums(*half, True) for half in halves(x, shares)]))
+    head = linear_head(fit_gaussians(SoftSums.total(stated)), pi)
+    of_page = page.head(
+        *SoftSums.total(page.client_sums(*half, True) for half in halves(x, shares))
+    )
     for ours, its in zip(head, of_page, strict=True):
         np.testing.assert_allclose(its, ours, rtol=1e-9)
     soft = posteriors(x @ head[0].T + head[1], shares, pi)
@@ -264,10 +266,6 @@ def test_given_closed_form_then_its_page_has_the_products_head() -> None:
 
 def halves(*arrays: np.ndarray) -> list[tuple[np.ndarray, ...]]:
     return [tuple(array[start::2] for array in arrays) for start in (0, 1)]
-
-
-def added(sums: list[Any]) -> SoftSums:
-    return SoftSums(*(sum(parts) for parts in zip(*sums, strict=True)))
 
 
 @pytest.mark.parametrize(

@@ -30,16 +30,12 @@ def points(n: int, seed: int = 0) -> tuple[Floats, Floats]:
     return rng.normal(size=(n, D)) + 2 * rng.normal(size=(K, D))[labels], np.eye(K)[labels]
 
 
-def add(*sums: SoftSums) -> SoftSums:
-    return SoftSums(*(sum(parts) for parts in zip(*sums, strict=True)))  # type: ignore[arg-type]
-
-
 def test_sums_over_clients_are_those_over_all_points_however_they_are_split() -> None:
     x, one_hot = points(60)
     order = np.argsort(one_hot[:, 0], kind="stable")  # a client lacks class 0
     parts = [soft_sums(x[rows], one_hot[rows], stated=True) for rows in np.split(order, 3)]
     whole = soft_sums(x, one_hot, stated=True)
-    for total, direct in zip(add(*parts), whole, strict=True):
+    for total, direct in zip(SoftSums.total(parts), whole, strict=True):
         np.testing.assert_allclose(total, direct, atol=1e-9)
     assert whole.num_points == 60
     assert whole.masses.tolist() == [20, 20, 20]
@@ -90,7 +86,7 @@ def test_given_shares_of_sets_then_class_means_follow_without_a_label() -> None:
         counts = rng.multinomial(800, row)
         members = [pool[k].pop() for k in range(K) for _ in range(counts[k])]
         parts.append(soft_sums(x[members], np.tile(counts / 800, (800, 1)), stated=True))
-    means = fit_gaussians(add(*parts)).means
+    means = fit_gaussians(SoftSums.total(parts)).means
     true = np.stack([x[labels == k].mean(axis=0) for k in range(K)])
     assert np.abs(means - true).max() < 0.15  # the classes are some 4 apart
 
