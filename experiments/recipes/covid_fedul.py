@@ -30,6 +30,7 @@ SETS = {
 ROWS = {
     "FedPL": {"method": "fedpl", "fedpl.warm-up-rounds": 5},
     "FedUL": {},
+    "closed form": {"method": "closed-form", "model": "random-features", "num-rounds": 2},
     # FedAvg on labels of the same images at the same hospitals. With a tenth of them, 14 a
     # hospital, four epochs make the four steps that FedUL makes in one.
     "a tenth of the labels": {
@@ -55,7 +56,7 @@ def columns(quick: bool) -> Iterator[Column]:
         settings = {**SETTINGS, **of_sets}
         if quick:
             settings |= QUICK
-        rows = ROWS if sets == "M=6" else {row: ROWS[row] for row in ("FedPL", "FedUL")}
+        rows = ROWS if sets == "M=6" else {row: ROWS[row] for row in ("FedPL", "FedUL", "closed form")}
         yield Column(sets, settings, rows, clients=5)
 
 

@@ -49,6 +49,7 @@ def columns(_quick: bool) -> Iterator[Column]:
             "fedllp-vat.alpha": 0.05,
             "fedllp-vat.radius": 6.0,
         }
+        rows["closed form"] = {"method": "closed-form", "num-rounds": 2}
         yield Column(f"{split} {sets}", settings, rows, clients=5)
 
 

@@ -38,6 +38,14 @@ ROWS = {
     },
     "FedUL with fine-tuning": {"method": "fedul-finetune", "batch-size": 50},
     "FedUL with mixing": {"method": "fedul-mix", "batch-size": 50},
+    # A head from the server's labels, in the second of two rounds.
+    "closed form": {
+        "method": "given-labels",
+        "server.when": "auto",
+        "head": "closed-form",
+        "num-rounds": 2,
+        "evaluate-every": 1,
+    },
     "all labels": {"method": "supervised", "batch-size": 50},
     "(FL)²": {
         "method": "semifl",
@@ -69,6 +77,7 @@ def columns(quick: bool) -> Iterator[Column]:
         settings, rows = {**SETTINGS, **shared, "server.points": labels}, deepcopy(ROWS)
         if data == XRAYS:
             settings |= {"server-fraction": 0.3, "fedul.num-sets": 6}
+        rows["closed form"]["model"] = "linear" if data == FEATURES else "random-features"
         if data == FEATURES:  # RandAugment is for images; 6 is the default
             rows["(FL)²"]["ssl.operations"] = 6
             rows["(FL)² with alignment"]["ssl.operations"] = 6
