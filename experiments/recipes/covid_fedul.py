@@ -41,6 +41,7 @@ ROWS = {
     },
     "all labels": {"method": "supervised", "client-data": "./covid-hospitals/5-hospitals-all"},
 }
+ROWS_OF_SETS = ["FedPL", "FedUL", "closed form"]
 QUICK = {
     "image-size": 32,
     "model": "resnet9-quarter",
@@ -56,7 +57,7 @@ def columns(quick: bool) -> Iterator[Column]:
         settings = {**SETTINGS, **of_sets}
         if quick:
             settings |= QUICK
-        rows = ROWS if sets == "M=6" else {row: ROWS[row] for row in ("FedPL", "FedUL", "closed form")}
+        rows = {row: ROWS[row] for row in (ROWS if sets == "M=6" else ROWS_OF_SETS)}
         yield Column(sets, settings, rows, clients=5)
 
 

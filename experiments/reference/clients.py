@@ -66,4 +66,5 @@ TABLE = Table(
     unranked=["all labels", "XCLP with a last head"],
     columns=columns,
     search=SEARCH,
+    chosen_with={"XCLP with a last head": "XCLP"},
 )

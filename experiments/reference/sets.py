@@ -56,4 +56,5 @@ TABLE = Table(
     unranked=["all labels", "FedUL with a last head", "FedUL with heads"],
     columns=columns,
     search=SEARCH,
+    chosen_with={"FedUL with a last head": "FedUL"},
 )

@@ -90,7 +90,8 @@ def tune(
                 f"A benchmark measures {table}: there is nothing to search.", "nothing-to-search"
             )
         size: Size = "quick" if quick else "full"
-        names, chosen = pick(columns, content.names, "column"), pick(rows, content.rows, "row")
+        names = pick(columns, content.names, "column")
+        chosen = pick(rows, [row for row in content.rows if row not in content.chosen_with], "row")
         here = Device(device, options.local_copies(dataset))
         plans = plan_columns(content, names, size, (seed,), here)
         tried, folder = asked or content.search, TRIALS / content.name / size

@@ -134,10 +134,11 @@ def tuned_rows(
     for column, of_column in seeds.items():
         plan = plan_column(table, column, file.size, (0,), Device())
         now = {trial.row: trial for trial in plan.trials}
-        chosen[column] = {
-            row: _choice(studies.get(study_name(row, column, file.size)), now[row], of_row, again)
-            for row, of_row in of_column.items()
-        }
+        chosen[column] = {}
+        for row, of_row in of_column.items():
+            searched = table.chosen_with.get(row, row)
+            study = studies.get(study_name(searched, column, file.size))
+            chosen[column][row] = _choice(study, now[searched], of_row, again)
     return chosen
 
 

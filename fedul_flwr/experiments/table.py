@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -73,6 +74,7 @@ class Table:
     picture : column whose errors over rounds are plotted; empty: no plot.
     unranked : rows without a mean rank, as they learn from more than the others.
     search : what ``fedul-flwr tune`` tries.
+    chosen_with : rows that train as another one, and so have the settings that its search chose.
     benchmark : command that measures a table without ``columns``.
     name, file : set by :func:`read_table`.
     """
@@ -86,6 +88,7 @@ class Table:
     picture: str = ""
     unranked: Collection[str] = ()
     search: Search = field(default_factory=Search)
+    chosen_with: Mapping[str, str] = field(default_factory=dict)
     benchmark: str = ""
     name: str = ""
     file: Path = Path()
@@ -220,7 +223,7 @@ def _check(table: Table) -> None:
     if table.names != list(table.by_size["quick"]):
         raise UserError("Quick runs have other columns than full size.", "table-file-wrong")
     named = [(measure, list(METRICS)) for measure in (*table.measures, *table.paper)]
-    named += [(row, table.rows) for row in table.unranked]
+    named += [(row, table.rows) for row in (*table.unranked, *chain(*table.chosen_with.items()))]
     named += [(table.picture, table.names)] if table.picture else []
     for of_measure in table.paper.values():
         for column, figures in of_measure.items():

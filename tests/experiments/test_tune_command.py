@@ -126,6 +126,22 @@ def test_searches_that_cannot_be_used_are_refused(digits_table: Path, ran: list[
     assert code_of(refusal().output) == "result-file-wrong"
 
 
+def test_rows_that_train_alike_share_a_search(digits_table: Path, ran: list[RunConfig]) -> None:
+    change_table("unranked=[],", 'chosen_with={"last head": "FedUL"},')
+    change_table("columns(quick):", "columns(quick, ROWS={**ROWS, 'last head': {'l1': 0.5}}):")
+    assert invoke("tune", *COLUMN, "--trials", "2").exit_code == 0
+    assert list(read_studies(FOUND)) == [FEDUL, LABELS]
+    read_studies(FOUND)[FEDUL].add_trial(
+        create_trial(value=0.0, user_attrs={"settings": {"learning-rate": 0.02}})
+    )
+    ran.clear()
+    done = invoke("reproduce", *COLUMN, "--tuned", "--seeds", "1", "--rows", "FedUL,last head")
+    assert done.exit_code == 0, done.output
+    assert [(config.learning_rate, config.l1) for config in ran] == [(0.02, 0.0), (0.02, 0.5)]
+    searched = invoke("tune", *COLUMN, "--rows", "last head")
+    assert code_of(searched.output) == "unknown-name"
+
+
 def test_a_search_of_ones_own(digits_table: Path, ran: list[RunConfig]) -> None:
     file = Path("my_search.py")
     file.write_text(
