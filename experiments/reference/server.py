@@ -94,6 +94,7 @@ TABLE = Table(
         "labels those labels: they have no rank."
     ),
     unranked=["FedUL with fine-tuning", "FedUL with mixing", "all labels"],
+    named={"(FL)²": ["(FL)² with alignment"]},
     columns=columns,
     search=SEARCH,
 )

@@ -54,6 +54,10 @@ TABLE = Table(
         "rank two, and FedUL asks for as many sets of different shares as classes."
     ),
     unranked=["all labels", "FedUL with a last head", "FedUL with heads"],
+    named={
+        "FedUL": ["FedUL with consistency", "FedUL with assignment", "FedUL with absent classes"],
+        "closed form": [],
+    },
     columns=columns,
     search=SEARCH,
     chosen_with={"FedUL with a last head": "FedUL"},

@@ -82,8 +82,8 @@ def reproduce(
         tables_page.render(experiments, results)
         typer.echo(f"Tables: {tables_page.PAGE}")
         return
-    from fedul_flwr.experiments.mean_ranks import print_ranks
     from fedul_flwr.experiments.runs_file import RunsFile
+    from fedul_flwr.experiments.statistics import print_statistics
     from fedul_flwr.experiments.table import pick, read_table, tables_of
     from fedul_flwr.experiments.trial_plan import parse_seeds
 
@@ -106,7 +106,7 @@ def reproduce(
     from fedul_flwr.experiments.table_plan import Device
     from fedul_flwr.experiments.table_runs import Reproduction
 
-    failed, ranks = 0, {}
+    failed, statistics = 0, []
     for content, (of_rows, of_columns) in zip(contents, chosen, strict=True):
         if content.benchmark:
             ineffective = {"--quick": quick, **is_set} if len(names) == 1 else {}
@@ -127,11 +127,11 @@ def reproduce(
             options.refuse_options({"--seeds": seeds != "0"}, "with --verify: leave it out")
             _verify(task, of_rows, of_columns, verify)
             continue
-        table_failed, errors = _run_and_print(task, of_rows, of_columns, parse_seeds(seeds))
+        table_failed, runs = _run_and_print(task, of_rows, of_columns, parse_seeds(seeds))
         failed += table_failed
-        ranks[content.name] = errors
-    for name, errors in ranks.items() if names != [table] else ():
-        print_ranks(name, errors)
+        statistics.append((content, runs, of_rows, of_columns))
+    for of in statistics if names != [table] else ():
+        print_statistics(*of)
     if failed:
         raise typer.Exit(1)
 
@@ -151,9 +151,8 @@ def _print_benchmark(
 def _run_and_print(
     task: Reproduction, rows: list[str], columns: list[str], seeds: tuple[int, ...]
 ) -> tuple[int, pd.DataFrame]:
-    """Print the table after the missing trials; how many failed, and errors of ranked rows."""
+    """Print the table after the missing trials; how many failed, and the runs that it shows."""
     from fedul_flwr.experiments import tables_page
-    from fedul_flwr.experiments.mean_ranks import row_errors
     from fedul_flwr.experiments.paper_table import lines, print_lines
 
     table, size = task.table, task.file.size
@@ -175,7 +174,7 @@ def _run_and_print(
     chosen = runs[runs[[*wanted]].isin(wanted).all(axis="columns")]
     tables_page.check_runs(table, task.file, chosen)
     print_lines(table, (size, task.file.tuned), list(lines(table, chosen, rows, columns)))
-    return failed, row_errors(table, chosen, rows, columns)
+    return failed, chosen
 
 
 def _client_gpus(config: RunConfig) -> float:

@@ -71,7 +71,7 @@ def tune(
     from fedul_flwr.config.overrides import parse_overrides
     from fedul_flwr.engine.flower_logs import flower_logs
     from fedul_flwr.experiments.python_files import attribute
-    from fedul_flwr.experiments.runs_file import RunsFile
+    from fedul_flwr.experiments.runs_file import RunsFile, require_committed
     from fedul_flwr.experiments.search import TRIALS, Searches, plan_searches, run_searches
     from fedul_flwr.experiments.search_space import Search
     from fedul_flwr.experiments.studies import require_optuna
@@ -96,6 +96,7 @@ def tune(
         plans = plan_columns(content, names, size, (seed,), here)
         tried, folder = asked or content.search, TRIALS / content.name / size
         file = RunsFile(results, content.name, size).searches
+        require_committed(results)
         use = ["fedul-flwr", "reproduce", table, *(["--quick"] if quick else []), "--tuned"]
     else:
         assert runs is not None

@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from fedul_flwr.config.user_files import parse_json, read_text
-from fedul_flwr.data.run_files.store import SUMMARY
+from fedul_flwr.data.run_files.store import DIRTY, SOURCE, SUMMARY, git_commit
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.metrics import metrics_of
@@ -141,6 +141,17 @@ def read_runs(file: Path) -> pd.DataFrame:
 def no_runs() -> pd.DataFrame:
     """The table of runs without a run."""
     return pd.DataFrame([], columns=list(_KEYS))
+
+
+def require_committed(folder: Path) -> None:
+    """Refuse to store results of changed code beside the code: nobody could run them again."""
+    inside = folder.resolve().is_relative_to(SOURCE)
+    if inside and (git_commit() or "").endswith(DIRTY):
+        raise UserError(
+            f"{folder} is for results of committed code, and this code was changed: commit it, or "
+            "name another folder with --results.",
+            "code-not-committed",
+        )
 
 
 def provenance(environment: Mapping[str, Any], date: datetime) -> dict[str, Any]:

@@ -73,6 +73,8 @@ class Table:
     note : what a reader must know to compare the figures.
     picture : column whose errors over rounds are plotted; empty: no plot.
     unranked : rows without a mean rank, as they learn from more than the others.
+    named : rows that were named beforehand, to be tested against each rival, with the rows of
+        their family, which are no rivals.
     search : what ``fedul-flwr tune`` tries.
     chosen_with : rows that train as another one, and so have the settings that its search chose.
     benchmark : command that measures a table without ``columns``.
@@ -87,6 +89,7 @@ class Table:
     note: str = ""
     picture: str = ""
     unranked: Collection[str] = ()
+    named: Mapping[str, Collection[str]] = field(default_factory=dict)
     search: Search = field(default_factory=Search)
     chosen_with: Mapping[str, str] = field(default_factory=dict)
     benchmark: str = ""
@@ -223,7 +226,9 @@ def _check(table: Table) -> None:
     if table.names != list(table.by_size["quick"]):
         raise UserError("Quick runs have other columns than full size.", "table-file-wrong")
     named = [(measure, list(METRICS)) for measure in (*table.measures, *table.paper)]
-    named += [(row, table.rows) for row in (*table.unranked, *chain(*table.chosen_with.items()))]
+    pairs = chain(*table.named.items(), *table.chosen_with.items())
+    of_rows = chain(table.unranked, *([one] if isinstance(one, str) else one for one in pairs))
+    named += [(row, table.rows) for row in of_rows]
     named += [(table.picture, table.names)] if table.picture else []
     for of_measure in table.paper.values():
         for column, figures in of_measure.items():

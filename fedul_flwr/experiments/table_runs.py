@@ -15,7 +15,7 @@ from fedul_flwr.data.run_files.run_lock import require_unlocked
 from fedul_flwr.data.run_files.store import CONFIG, RunDirectory
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.metrics import metrics_of
-from fedul_flwr.experiments.runs_file import RunsFile
+from fedul_flwr.experiments.runs_file import RunsFile, require_committed
 from fedul_flwr.experiments.table import Table
 from fedul_flwr.experiments.table_plan import Device, local_settings
 from fedul_flwr.experiments.trial import (
@@ -57,6 +57,8 @@ class Reproduction:
         The directory of an earlier run of the same settings is used: a finished run is stored, an
         interrupted one resumes. A directory of other settings is emptied.
         """
+        if any(self.missing(plan, rows) for plan in plans):
+            require_committed(self.file.folder)
         return sum(self._run_column(plan, self.missing(plan, rows)) for plan in plans)
 
     def verify(self, plans: Sequence[Plan], rows: Sequence[str], count: int) -> float:

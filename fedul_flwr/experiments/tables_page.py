@@ -11,13 +11,21 @@ from typing import Any
 import pandas as pd
 
 from fedul_flwr.config.user_files import read_text
+from fedul_flwr.data.run_files.store import DIRTY
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.mean_ranks import rank_lines, row_errors
 from fedul_flwr.experiments.metrics import METRICS
 from fedul_flwr.experiments.paper_table import Kind, Line, lines, mean_curves
 from fedul_flwr.experiments.runs_file import RunsFile, key_of, no_runs
 from fedul_flwr.experiments.search_space import label
+from fedul_flwr.experiments.statistics import (
+    RIVAL_HEAD,
+    paired_tests,
+    rank_lines,
+    rival_lines,
+    rival_notes,
+    row_errors,
+)
 from fedul_flwr.experiments.studies import (
     best_of,
     chosen_settings,
@@ -118,6 +126,7 @@ class TableRuns:
         yield ""
         yield from run_lines(table, shown, list(self.runs))
         yield from not_run_lines(table, shown)
+        yield from ["", *(origin_line(self.runs[kind], kind) for kind in self.runs)]
         for kind, of_kind in self.runs.items():
             if kind[1]:
                 yield from [
@@ -127,13 +136,18 @@ class TableRuns:
         yield ""
 
     def _ranks(self, runs: pd.DataFrame) -> Iterator[str]:
-        """Mean ranks, in a table that says which rows have none."""
+        """Mean ranks, in a table that says which rows have none, and tests of a named row."""
+        of = self.table, runs, self.table.rows, self.table.names
         if self.table.unranked:
-            ranks, notes = rank_lines(
-                row_errors(self.table, runs, self.table.rows, self.table.names)
-            )
+            ranks, notes = rank_lines(row_errors(*of))
             rows = [map(markdown_text, line) for line in ranks]
             yield from ["", *markdown_table(["row", "mean rank"], rows, 1), "", *notes]
+        for named in self.table.named:
+            if len(tests := paired_tests(self.table, named, *of[1:])):
+                rows = [map(markdown_text, line) for line in rival_lines(tests)]
+                head = [f"{named} against", *RIVAL_HEAD[1:]]
+                yield from ["", *markdown_table(head, rows, 5)]
+                yield from ["", *rival_notes(self.table, named, tests)]
 
     def _searches(self, file: RunsFile) -> Iterator[str]:
         """The settings that the searches of tuned runs chose."""
@@ -232,6 +246,26 @@ def not_run_lines(table: Table, shown: Sequence[Line]) -> list[str]:
     file = f"experiments/{table.name.replace('-', '_')}.py"
     paper = f"; the paper's figures of these are in `{file}`" if table.paper else ""
     return ["", f"Not run: {len(cells) - len(run)} of {len(cells)} cells{paper}."]
+
+
+def origin_line(runs: pd.DataFrame, kind: Kind) -> str:
+    """In which arithmetic and on how many processors columns were computed, and of what code."""
+    size, tuned = kind
+    used = runs.assign(
+        arithmetic=[of["arithmetic"] or "unknown arithmetic" for of in runs["hardware"]],
+        processor=[of["gpu"] or of["processor"] for of in runs["hardware"]],
+    )
+    columns: dict[str, list[str]] = {}
+    for column, of_column in used.groupby("column"):
+        text = " and ".join(sorted(of_column["arithmetic"].unique()))
+        if (count := of_column["processor"].nunique()) > 1:
+            text += f" on {count} processors"
+        columns.setdefault(text, []).append(str(column))
+    texts = [text if len(columns) == 1 else f"{text}: {', '.join(of)}"
+             for text, of in sorted(columns.items())]  # fmt: skip
+    changed = int(used["commit"].str.endswith(DIRTY, na=False).sum())
+    code = f" {changed} of {len(used)} runs are of changed code." if changed else ""
+    return f"Arithmetic, {size}{', tuned' if tuned else ''}: {'; '.join(texts)}.{code}"
 
 
 def _paper_lines(table: Table, shown: Sequence[Line]) -> Iterator[str]:

@@ -64,28 +64,39 @@ def _processor() -> str:
     return platform.processor()
 
 
+SOURCE = Path(__file__).parents[3]
+"""Folder that has the source; a checkout, or where the package is installed."""
+DIRTY = "-dirty"
+"""Ending of the commit of source that was changed."""
+
+
 def git_commit() -> str | None:
-    """Commit of the running source, with ``-dirty`` if it was changed; ``None`` if unknown."""
-    root = Path(__file__).parents[3]
-    if not (root / ".git").exists():
+    """Commit of the running source, with :data:`DIRTY` if code of it was changed or added, which
+    other files of a checkout do not count as; ``None`` if it is unknown."""
+    if not (SOURCE / ".git").exists():
         return None  # it may be installed within another project's repository
-    return _describe_commit(root)
+    return _describe_commit(SOURCE)
 
 
 @cache  # what this process has imported stays as it was
 def _describe_commit(root: Path) -> str | None:
+    code = [str(folder.resolve()) for folder in (root / "fedul_flwr").iterdir() if folder.is_dir()]
+    commands = (["rev-parse", "HEAD"], ["status", "--porcelain", "--", "fedul_flwr", *code])
     try:
-        result = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            cwd=root,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
+        commit, changed = (
+            subprocess.run(
+                ["git", *command],
+                cwd=root,
+                capture_output=True,
+                text=True,
+                timeout=10,
+                check=True,
+            ).stdout.strip()
+            for command in commands
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return result.stdout.strip()
+    return commit + DIRTY if changed else commit
 
 
 NamedArrays = Mapping[str, NDArray[Any]]
