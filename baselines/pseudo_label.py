@@ -35,7 +35,9 @@ def label_by_network(
         return learning.PseudoLabels.none(0)
     plan = learning.local_plan(data.settings)
     logits = learning.predict_logits(model, data.examples.inputs, points, plan, views)
-    return learning.PseudoLabels(*learning.network_labels(logits))
+    released = data.settings[kit.PseudoLabelSettings].recipe == "release"
+    by = learning.released_network_labels if released else learning.network_labels
+    return learning.PseudoLabels(*by(logits))
 
 
 METHOD = kit.Method(

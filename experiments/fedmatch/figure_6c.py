@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from fedul_flwr.experiments.table import Column, Table
 
 from .methods_labels import ROWS
-from .protocol import AT_CLIENTS
+from .protocol import AT_CLIENTS, of_resnet9
 from .protocol import SETTINGS as SHARED
 
 SETTINGS = {
@@ -36,7 +36,7 @@ def columns(quick: bool) -> Iterator[Column]:
         settings = {**SETTINGS, **of_setting}
         if quick:
             settings |= QUICK
-        yield Column(setting, settings, ROWS, clients=1)
+        yield Column(setting, settings, of_resnet9(ROWS, quick), clients=1)
 
 
 TABLE = Table(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from fedul_flwr.experiments.table import Column, Table, figures_of
 
 from .methods import ROWS
-from .protocol import AT_CLIENTS, AT_SERVER
+from .protocol import AT_CLIENTS, AT_SERVER, of_resnet9
 from .protocol import SETTINGS as SHARED
 
 SETTINGS = {
@@ -46,7 +46,7 @@ def columns(quick: bool) -> Iterator[Column]:
             settings |= QUICK
             if labels == "labels at server":
                 settings["server.epochs"] = 5
-        rows = {row: ROWS[row] for row in ("FedProx-SL", *COMPARED)}
+        rows = {row: of_resnet9(ROWS, quick)[row] for row in ("FedProx-SL", *COMPARED)}
         yield Column(labels, settings, rows, clients=10)
 
 

@@ -6,7 +6,7 @@ from itertools import product
 from fedul_flwr.experiments.table import Column, Table, by_row, figures_of
 
 from .methods import ROWS
-from .protocol import AT_CLIENTS, AT_SERVER, CIFAR
+from .protocol import AT_CLIENTS, AT_SERVER, CIFAR, of_resnet9
 
 SPLIT = {
     "Batch-IID": {"partition": "iid"},
@@ -24,6 +24,8 @@ LABELS = {
         "server-fraction": 0.02,
     },
 }
+# Ours: what the labels are worth without unlabeled points, at the clients or at the server.
+ROWS_AND_ALONE = {**ROWS, "labels alone": {"method": "given-labels"}}
 QUICK = {
     "points-per-client": 200,
     "model": "resnet9-quarter",
@@ -42,7 +44,8 @@ def columns(quick: bool) -> Iterator[Column]:
             settings |= QUICK
             if labels == "labels at clients":
                 settings["labels.total"] = 1000
-        yield Column(f"{split} {labels}", settings, ROWS, clients=20 if quick else 100)
+        rows = of_resnet9(ROWS_AND_ALONE, quick)
+        yield Column(f"{split} {labels}", settings, rows, clients=20 if quick else 100)
 
 
 COLUMNS = [f"{split} {labels}" for split, labels in product(SPLIT, LABELS)]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fedul_flwr.experiments.table import Column, Table, figures_of
 
-from .protocol import AT_CLIENTS, AT_SERVER
+from .protocol import AT_CLIENTS, AT_SERVER, of_resnet9
 from .protocol import SETTINGS as SHARED
 
 SETTINGS = {
@@ -62,25 +62,27 @@ def columns(quick: bool) -> Iterator[Column]:
         settings = {**SETTINGS, **of_labels}
         if quick:
             settings |= QUICK
-        rows = ROWS if labels == "labels at clients" else {row: ROWS[row] for row in SHARED}
+        rows = of_resnet9(ROWS, quick)
+        if labels == "labels at server":
+            rows = {row: rows[row] for row in SHARED_ROWS}
         yield Column(f"Streaming-NonIID {labels}", settings, rows, clients=10)
 
 
 CLIENTS, SERVER = (f"Streaming-NonIID {labels}" for labels in LABELS)
 LOCAL = ("Local-SL", "Local-UDA", "Local-FixMatch")
-SHARED = ("FedProx-SL", "FedProx-UDA", "FedProx-FixMatch", "FedMatch")
+SHARED_ROWS = ("FedProx-SL", "FedProx-UDA", "FedProx-FixMatch", "FedMatch")
 AT_CLIENTS = [(82.06, 0.26), (73.71, 0.17), (62.40, 0.43), (77.95, 0.14)]
 AT_SERVER = [(77.43, 0.42), (83.34, 0.21), (73.71, 0.32), (84.15, 0.31)]
 PAPER = {
     "accuracy": {
         **figures_of(
-            (*LOCAL, *SHARED),
+            (*LOCAL, *SHARED_ROWS),
             {CLIENTS: [(87.19, 0.36), (70.70, 0.28), (62.62, 0.32), *AT_CLIENTS]},
         ),
-        **figures_of(SHARED, {SERVER: AT_SERVER}),
+        **figures_of(SHARED_ROWS, {SERVER: AT_SERVER}),
     },
-    "s2c": figures_of(SHARED, {CLIENTS: [100.0] * 3 + [37.0], SERVER: [100.0] * 3 + [14.0]}),
-    "c2s": figures_of(SHARED, {CLIENTS: [100.0] * 3 + [48.0], SERVER: [100.0] * 3 + [63.0]}),
+    "s2c": figures_of(SHARED_ROWS, {CLIENTS: [100.0] * 3 + [37.0], SERVER: [100.0] * 3 + [14.0]}),
+    "c2s": figures_of(SHARED_ROWS, {CLIENTS: [100.0] * 3 + [48.0], SERVER: [100.0] * 3 + [63.0]}),
 }
 
 TABLE = Table(

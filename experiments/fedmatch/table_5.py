@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from fedul_flwr.experiments.table import Column, Table, figures_of
 
 from .methods_labels import ROWS
-from .protocol import AT_CLIENTS, CIFAR
+from .protocol import AT_CLIENTS, CIFAR, of_resnet9
 
 SETTINGS = {
     **CIFAR,
@@ -43,7 +43,7 @@ def columns(quick: bool) -> Iterator[Column]:
                 settings["labels.total"] = 2000
             if labels == "20 labels per class":
                 settings["labels.total"] = 4000
-        yield Column(labels, settings, ROWS, clients=20 if quick else 100)
+        yield Column(labels, settings, of_resnet9(ROWS, quick), clients=20 if quick else 100)
 
 
 COMPARED = ["FedProx-UDA", "FedProx-FixMatch", "FedMatch without decomposition", "FedMatch"]

@@ -274,8 +274,10 @@ class PseudoLabelSettings(StageSettings):
     only, as in the text."""
     recipe: Literal["paper", "release"] = "paper"
     """Form of the method: the paper's, or that of the authors' code. There points are labeled in
-    views by `augment`, drawn anew each time, and batches of clients without labels have twice
-    `batch-size` points, as many as those of the others with their pseudo-labeled half."""
+    views by `augment`, drawn anew each time, batches of clients without labels have twice
+    `batch-size` points, as many as those of the others with their pseudo-labeled half, and
+    confidences of a network are of its logits divided by their sum: 0 for almost all points, which
+    stay in batches with weight 0."""
 
 
 class PropagationSettings(Settings):

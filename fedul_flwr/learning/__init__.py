@@ -52,7 +52,7 @@ _MODULES = {
     "proportions": "ProportionLoss bags_of over_bags",
     "pseudo_label_task": "PseudoLabels WeightedPoints scaled_cross_entropy weighted_points "
     "weighted_task",
-    "pseudo_labels": "FixMixObjective network_labels",
+    "pseudo_labels": "FixMixObjective network_labels released_network_labels",
     "sage": "SageObjective",
     "scaffold": "train_with_variates",
     "views": "augmented_view fixed_strong_view strong_view weak_view",

@@ -116,7 +116,9 @@ def weighted_points(
     labeled, labels : ``(l,)``, rows of ``inputs`` with given labels, and these.
     unlabeled : ``(u,)``, rows of ``inputs`` that ``pseudo`` is about.
     """
-    usable = (pseudo.labels != UNLABELED) & (pseudo.confidence > 0)
+    usable = pseudo.labels != UNLABELED
+    if not (isinstance(settings, PseudoLabelSettings) and settings.recipe == "release"):
+        usable &= pseudo.confidence > 0  # in the release they are in batches, with weight 0
     classes = np.concatenate([labels, pseudo.labels[usable]])
     confidence = pseudo.confidence[usable]
     if isinstance(settings, PseudoLabelSettings):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from scipy.special import entr
 from torch import Tensor
 from torch.nn import functional
 
@@ -18,6 +20,19 @@ from fedul_flwr.learning.task import Batch
 def network_labels(logits: Tensor) -> Propagated:
     """Labels of ``(n, K)`` logits with confidence 1 - entropy / log K of their softmax."""
     return labels_from_scores(logits.double().softmax(dim=1).cpu().numpy())
+
+
+def released_network_labels(logits: Tensor) -> Propagated:
+    """Labels of ``(n, K)`` logits with confidences as in XCLP's released code, almost always 0.
+
+    There logits themselves are divided by their sum in place of a softmax. Where signs differ such
+    shares have no entropy, and the confidence is 0.
+    """
+    scores = logits.double().cpu().numpy()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropy = entr(scores / scores.sum(axis=1, keepdims=True)).sum(axis=1)
+    confidence = np.where(np.isfinite(entropy), 1 - entropy / np.log(scores.shape[1]), 0.0)
+    return Propagated(scores.argmax(axis=1), confidence)
 
 
 def is_confident(logits: Tensor, threshold: float) -> Tensor:

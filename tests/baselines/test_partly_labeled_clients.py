@@ -100,6 +100,16 @@ def test_weights_of_network_labels_by_hand(client: Build) -> None:
     assert np.ptp(found.weights) > 0.1
 
 
+def test_in_the_release_points_without_confidence_stay_in_batches(client: Build) -> None:
+    built = client(
+        PseudoLabelClient, "pseudo-label", **{"semi.recipe": "release", "augment": "none"}
+    )
+    found = weighted_points(built, SECOND)
+    assert len(found.points) == 20 + 70
+    assert (found.weights[20:] == 0).mean() > 0.9
+    assert (found.classes >= 0).all()
+
+
 def labeled_by(client: Client, labels: PseudoLabels) -> WeightedPoints:
     """The points that a client with these pseudo labels trains on in the second stage."""
     now = client.round({"server-round": SECOND})

@@ -15,6 +15,7 @@ from fedul_flwr.learning.pseudo_labels import (
     FixMixObjective,
     is_confident,
     network_labels,
+    released_network_labels,
 )
 from fedul_flwr.learning.task import Batch, Batches, Task
 
@@ -49,6 +50,15 @@ def test_labels_of_a_network_and_their_confidence() -> None:
     found = network_labels(logits)
     assert found.labels.tolist() == [0, 0, 1]
     np.testing.assert_allclose(found.confidence, [0.0536054, 0, 1], atol=1e-6)
+
+
+def test_the_releases_confidence_of_a_network() -> None:
+    # Shares of logits are (1/2, 1/4, 1/4) in the first two rows, as above; in the others one is
+    # negative, or their sum is 0.
+    logits = torch.tensor([[2.0, 1, 1], [-2, -1, -1], [3, -1, 0], [1, -1, 0]])
+    found = released_network_labels(logits)
+    assert found.labels.tolist() == [0, 1, 0, 0]
+    np.testing.assert_allclose(found.confidence, [0.0536054, 0.0536054, 0, 0], atol=1e-6)
 
 
 # One confident point, (2, 0) -> logits (2, 0), p = .88; one other, (0, .5) -> (.0625, .5), p = .61.
