@@ -420,6 +420,17 @@ class SharedSettings(TrainingSettings):
     that the clients of the round return."""
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     """Evaluate at the server every so many rounds; the last round is always evaluated."""
+    stop_after: Annotated[
+        int,
+        Field(ge=0),
+        only_without("selection", "last"),
+        only_without("head", "closed-form"),
+        only_without("method", "xclp-predict"),
+    ] = 0
+    """End the run after so many rounds without a better value of `selection`; 0 makes all
+    `num-rounds`."""
+    stop_least: Annotated[int, Field(ge=0), only_without("stop-after", 0)] = 0
+    """Fewest rounds before `stop-after` ends the run."""
     measure_test_error: Annotated[
         bool, only_without("dataset", "none"), only_without("method", "xclp-predict")
     ] = True

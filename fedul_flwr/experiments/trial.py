@@ -177,7 +177,7 @@ def _text(definition: Mapping[str, Any]) -> str:
 def _is_complete(trial: Trial, summary: Mapping[str, Any]) -> bool:
     if not trial.trains:
         return summary.get("status") == "completed"
-    if summary.get("budget_exhausted"):
+    if summary.get("budget_exhausted") or summary.get("stopped_early"):
         return True
     return int(summary.get("rounds", 0)) >= trial.config.num_rounds
 

@@ -132,6 +132,23 @@ def is_summarized(directory: store.RunDirectory, done: int) -> bool:
     return isinstance(rounds, int) and rounds >= done
 
 
+class _NoBetterRoundError(Exception):
+    """Ends a run whose last rounds were no better than an earlier one."""
+
+
+def stops(recorder: Recorder) -> bool:
+    """Whether `stop-after` ends a run after its last evaluated round."""
+    settings = recorder.settings
+    if not settings.stop_after:
+        return False
+    recorder.wait()
+    if (best := recorder.best()) is None:
+        return False
+    number = int(recorder.lines[-1]["round"])
+    waited = number - int(best["round"]) >= settings.stop_after and number >= settings.stop_least
+    return waited and settings.is_evaluated(number)
+
+
 def _fitting(directory: store.RunDirectory, arrays: Arrays, wanted: Arrays) -> Arrays:
     for name, array in wanted.items():
         if name not in arrays:
@@ -204,9 +221,13 @@ def train(
     start = starting_point(directory, recorder, model, data.shape.class_names)
     done = start.done
     first = _errors_of_start(recorder, start) if settings.start_from else {}
-    if done >= settings.num_rounds and is_summarized(directory, done):
-        finished = f"{directory.path} has finished its {done} rounds"
-        raise UserError(f"{finished}; raise num-rounds to train it further.", "run-exists")
+    ends = done >= settings.num_rounds or stops(recorder)
+    if ends and is_summarized(directory, done):
+        raise UserError(
+            f"{directory.path} has finished after {done} rounds; raise num-rounds to train it "
+            "further, or begin another run if stop-after has ended it.",
+            "run-exists",
+        )
     buffers = {name for name, _ in model.named_buffers() if name in model.state_dict()}
     for_clients = setup.client_setup(settings, data, directory)
     pooled = setup.scaling_file(directory.path, data.shape)
@@ -239,7 +260,7 @@ def train(
 
     setup.describe(directory, settings, data, trained_for(), model, grid)
     try:
-        if done < settings.num_rounds:  # else it was interrupted during the last evaluation
+        if not ends:  # else it was interrupted during the last evaluation
             strategy.start(
                 grid,
                 to_record(start.arrays),
@@ -250,10 +271,14 @@ def train(
     except PrivacyBudgetExhausted:
         rounds = strategy.record.round - 1
         log(WARNING, "Ends after %s rounds: one more would exceed dp.max-epsilon.", rounds)
+    except _NoBetterRoundError:
+        text = "Ends after %s rounds: stop-after = %s rounds without a better one."
+        log(INFO, text, strategy.record.round, settings.stop_after)
     finally:
         recorder.close()
     refuse_no_release(strategy.base)
     about = {
+        **({"stopped_early": True} if stops(recorder) else {}),
         **first,
         **finish_measures(recorder, shares, trained_for(), data.num_clients or 0),
         **score_priors(directory.clients, settings.num_rounds, setup.set_truths(data)),
@@ -351,6 +376,8 @@ def _after_round(
         )
         _follow_plateau(strategy, recorder)
         _show(recorder, watch)
+        if stops(recorder):
+            raise _NoBetterRoundError
         return None
 
     return after_round
