@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -63,6 +64,19 @@ NEW_SPLIT = only_without("labels.split")
 TEST_PRIOR_WORDS = (AUTO, "uniform", "sets", "em")
 
 
+def parse_window(text: str) -> tuple[float, float] | None:
+    """Center and width of ``"40,400"``; None for an empty text."""
+    if not text:
+        return None
+    try:
+        center, width = map(float, text.split(","))
+        if math.isfinite(center) and 1 < width < math.inf:
+            return center, width
+    except ValueError:
+        pass
+    raise ValueError("must be center and width of a window, above 1, such as 40,400")
+
+
 class DataSettings(Settings):
     """Settings of the data: where they come from, how they are split, what they become."""
 
@@ -117,6 +131,9 @@ class DataSettings(Settings):
     """Bits that the values of images use in files of 16 bits: 12 for values up to 4095, as X-rays
     have them. The upper 8 of them are taken. 0 takes the fewest of 8, 10, 12, 14 and 16 that hold
     all values of the training data in `dataset`; owners and `fedul-flwr predict` use the same."""
+    image_window: Annotated[str, only_with("points", "images")] = ""
+    """Center and width, as `40,400`, of the values that DICOM images show from black to white, for
+    all of them; empty takes the first window of each file (docs/own-data.md)."""
     features: str = ""
     """Replace points by features of a fixed function, computed once: `efficientnet-lite0`,
     `torchvision:NAME`, `huggingface:NAME` (pretrained networks), `run:DIRECTORY` (the best model of
@@ -162,6 +179,12 @@ class DataSettings(Settings):
     def _check_bits(cls, value: int) -> int:
         if 0 < value < 8:
             raise ValueError("must be 8 to 16, or 0 to take it from the training data")
+        return value
+
+    @field_validator("image_window")
+    @classmethod
+    def _check_window(cls, value: str) -> str:
+        parse_window(value)
         return value
 
     @field_validator("input_shape")
@@ -549,6 +572,11 @@ class SharedSettings(TrainingSettings):
                 "'global'"
             )
         return self
+
+    @property
+    def window(self) -> tuple[float, float] | None:
+        """Center and width of what DICOM images show; None for those of each file."""
+        return parse_window(self.image_window)
 
     @property
     def has_sums(self) -> bool:

@@ -53,10 +53,13 @@ def same_form(train: Split, test: Split, image_size: int, options: TableOptions)
             f"{one.where} and {other.where} hold images and vectors; only one of them.",
             "splits-differ",
         )
-    return _form_of_images(one, other, image_size, options.bits)
+    read = [inputs.read_with(options.bits, options.window) for inputs in (one, other)]
+    return _form_of_images(read[0], read[1], image_size, options)
 
 
-def _form_of_images(train: Images, test: Images, image_size: int, bits: int) -> CommonForm:
+def _form_of_images(
+    train: Images, test: Images, image_size: int, options: TableOptions
+) -> CommonForm:
     surveys = [train.survey(), test.survey()]
     channels = max(survey.channels for survey in surveys)
     shapes = [(image_size, image_size, channels)] * 2
@@ -71,8 +74,9 @@ def _form_of_images(train: Images, test: Images, image_size: int, bits: int) -> 
             "image-size = 32.",
             "image-size",
         )
-    bits = bits or surveys[0].bits(train.where)
-    return shapes[0], None, bits, (train.with_bits(bits), test.with_bits(bits))
+    bits = options.bits or surveys[0].bits(train.where)
+    how = bits, options.window
+    return shapes[0], None, bits, (train.read_with(*how), test.read_with(*how))
 
 
 def same_classes(train: Split, test: Split) -> tuple[Split, Split, tuple[str, ...]]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.user_files import reason, regular_file
 from fedul_flwr.data.cores import usable_cpus
+from fedul_flwr.data.dicom import is_dicom, read_dicom
 from fedul_flwr.data.types import Bytes, Inputs, InputShape
 from fedul_flwr.errors import UserError
 
@@ -30,6 +31,9 @@ Item = tuple[str, "bytes | Path"]
 
 BLOCK = 256
 """Images decoded at a time; bounds the memory that decoding a large data set takes."""
+
+Window = tuple[float, float] | None
+"""Center and width of the values that DICOM images show; None for those of each file."""
 
 UNKNOWN_BITS = 0
 """How many bits the values of 16-bit files have is not known: such files are refused."""
@@ -113,9 +117,9 @@ class Images(ABC):
     def survey(self) -> Survey:
         """Collect every image's size and mode."""
 
-    def with_bits(self, bits: int) -> Self:
-        """The same images, whose values have so many bits in files of 16."""
-        del bits
+    def read_with(self, bits: int, window: Window) -> Self:
+        """The same images, whose values have so many bits in files of 16, in a window of DICOM."""
+        del bits, window
         return self
 
     @abstractmethod
@@ -133,12 +137,14 @@ class EncodedImages(Images):
     count : number of images.
     batches : function that starts a pass over the images in order, in lists of at most ``BLOCK``.
     bits : bits of the values in files of 16, or :data:`UNKNOWN_BITS`.
+    window : of DICOM images.
     """
 
     where: str
     count: int
     batches: Callable[[], Iterator[list[Item]]]
     bits: int = UNKNOWN_BITS
+    window: Window = None
 
     def __len__(self) -> int:
         return self.count
@@ -148,7 +154,7 @@ class EncodedImages(Images):
         survey = Survey()
         for batch in self.batches():
             for name, content in batch:
-                seen = inspect_image(name, content)
+                seen = inspect_image(name, content, self.window)
                 survey.sizes.setdefault(seen.size, name)
                 survey.color |= seen.color
                 if seen.deep:
@@ -158,9 +164,9 @@ class EncodedImages(Images):
                     survey.depths[bits] = (count + 1, example)
         return survey
 
-    def with_bits(self, bits: int) -> Self:
-        """The same images, whose values have so many bits in files of 16."""
-        return replace(self, bits=bits)
+    def read_with(self, bits: int, window: Window) -> Self:
+        """The same images, whose values have so many bits in files of 16, in a window of DICOM."""
+        return replace(self, bits=bits, window=window)
 
     def blocks(self, shape: Shape) -> Iterator[Bytes]:
         """Yield all images in order, uint8 ``(at most BLOCK, *shape)`` at a time."""
@@ -168,14 +174,17 @@ class EncodedImages(Images):
         with ThreadPoolExecutor(workers) as pool:
             for batch in filter(None, self.batches()):
                 block = np.empty((len(batch), *shape), dtype=np.uint8)
-                height, width = inspect_image(*batch[0]).size
+                height, width = inspect_image(*batch[0], self.window).size
                 # Pillow releases the interpreter lock only within a decoder: threads double the
                 # speed for large images and halve it for small ones.
                 parts = workers if height * width > _SMALL else 1
                 step = -(-len(batch) // parts)
                 tasks = [
                     pool.submit(
-                        _decode_into, block[start : start + step], batch[start:][:step], self.bits
+                        _decode_into,
+                        block[start : start + step],
+                        batch[start:][:step],
+                        *(self.bits, self.window),
                     )
                     for start in range(0, len(batch), step)
                 ]
@@ -238,16 +247,22 @@ class Inspected(NamedTuple):
     deep: bool
 
 
-def inspect_image(name: str, content: bytes | Path) -> Inspected:
+def inspect_image(name: str, content: bytes | Path, window: Window = None) -> Inspected:
     """Read an image's header."""
-    with _open(name, content) as image:
+    with _open(name, content, window) as image:
         width, height = image.size
         if _orientation(image) >= 5:  # rotated by 90 degrees
             width, height = height, width
         return Inspected((height, width), _has_color(image), _is_deep(image))
 
 
-def decode_image(name: str, content: bytes | Path, shape: Shape, bits: int = UNKNOWN_BITS) -> Bytes:
+def decode_image(
+    name: str,
+    content: bytes | Path,
+    shape: Shape,
+    bits: int = UNKNOWN_BITS,
+    window: Window = None,
+) -> Bytes:
     """Decode one image and convert it to ``shape``.
 
     Parameters
@@ -256,12 +271,13 @@ def decode_image(name: str, content: bytes | Path, shape: Shape, bits: int = UNK
     content : the encoded image or its file.
     shape : ``(height, width, channels)``; resizing is bilinear, transparency is dropped.
     bits : bits of the values in a 16-bit file, of which the upper 8 are taken.
+    window : of a DICOM image.
 
     Returns
     -------
     uint8 array of ``shape``.
     """
-    with _open(name, content) as image:
+    with _open(name, content, window) as image:
         return to_shape(upright(_to_8_bits(image, bits), image), shape)
 
 
@@ -293,20 +309,23 @@ def to_shape(image: Image.Image, shape: Shape) -> Bytes:
     return np.asarray(image, dtype=np.uint8).reshape(shape)
 
 
-def _decode_into(block: Bytes, batch: list[Item], bits: int) -> None:
+def _decode_into(block: Bytes, batch: list[Item], bits: int, window: Window) -> None:
     shape = (int(block.shape[1]), int(block.shape[2]), int(block.shape[3]))
     for row, (name, content) in enumerate(batch):
-        block[row] = decode_image(name, content, shape, bits)
+        block[row] = decode_image(name, content, shape, bits, window)
 
 
 @contextmanager
-def _open(name: str, content: bytes | Path) -> Iterator[Image.Image]:
+def _open(name: str, content: bytes | Path, window: Window = None) -> Iterator[Image.Image]:
     """Open one image, within :func:`readable`."""
     from PIL import Image
 
     with readable(name):
         # A pipe would never end.
         file = BytesIO(content) if isinstance(content, bytes) else regular_file(content)
+        if is_dicom(content):
+            yield Image.fromarray(read_dicom(content, window))
+            return
         with Image.open(file) as image:
             _refuse_several(image)
             yield image
@@ -459,7 +478,7 @@ def _to_8_bits(image: Image.Image, bits: int) -> Image.Image:
 
 def _unreadable(name: str, why: str) -> UserError:
     return UserError(
-        f"{name} cannot be read as an image ({why}); PNG, JPEG, BMP, GIF, TIFF and WebP with 8 or "
-        "16 bits are.",
+        f"{name} cannot be read as an image ({why}); PNG, JPEG, BMP, GIF, TIFF, WebP and gray "
+        "DICOM with 8 or 16 bits are.",
         "image-not-readable",
     )

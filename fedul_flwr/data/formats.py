@@ -34,7 +34,19 @@ from fedul_flwr.data.tables import Table, Texts
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
+IMAGE_SUFFIXES = (
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".bmp",
+    ".gif",
+    ".tif",
+    ".tiff",
+    ".webp",
+    ".pgm",
+    ".ppm",
+    ".dcm",
+)
 _STRAYS = {
     *("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "__macosx", "@eadir", "#recycle"),
     *("$recycle.bin", "system volume information", "lost+found"),

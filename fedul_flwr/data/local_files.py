@@ -92,7 +92,7 @@ def as_points(
         refuse_empty(inputs)
     images = [inputs for inputs in parts if not isinstance(inputs, Table | Texts)]
     if len(shape) > 1:
-        return [inputs.with_bits(options.bits) for inputs in images]
+        return [inputs.read_with(options.bits, options.window) for inputs in images]
     if images:
         wanted = f"vectors of {shape[0]} numbers" if shape else "texts"
         raise UserError(

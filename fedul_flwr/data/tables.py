@@ -67,7 +67,8 @@ class Texts(VectorPoints):
 class TableOptions:
     """How points are read: settings of these names, and the columns if they are known.
 
-    ``bits`` are those of the values in 16-bit images, 0 if they are not known. ``group`` is the
+    ``bits`` are those of the values in 16-bit images, 0 if they are not known, and ``window`` is
+    center and width of what DICOM images show, None for those of each file. ``group`` is the
     column that a natural partition goes by, which is no feature unless the columns have it. With
     ``trained`` the columns are those of a trained model: nothing is taken from the tables, so that
     the vector of a row does not depend on other rows.
@@ -78,6 +79,7 @@ class TableOptions:
     columns: Columns | None = None
     text: str = ""
     bits: int = 0
+    window: tuple[float, float] | None = None
     group: str = ""
     trained: bool = False
 
@@ -87,6 +89,7 @@ class TableOptions:
         parts = [self.missing, self.label, self.columns.to_json() if self.columns else ""]
         parts += [self.text] if self.text else []
         parts += [f"{self.bits} bits"] if self.bits else []
+        parts += [f"window {self.window}"] if self.window else []
         return [*parts, f"group {self.group}"] if self.group else parts
 
 

@@ -135,7 +135,8 @@ class ClientData:
         columns = parse_columns(described) if described else None
         options = self.settings
         return TableOptions(
-            options.missing, options.label_column, columns, options.text_column, options.image_bits
+            *(options.missing, options.label_column, columns, options.text_column),
+            *(options.image_bits, options.window),
         )
 
     def standardized(self, inputs: Inputs, points: Ints) -> Inputs:

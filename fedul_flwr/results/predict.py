@@ -26,6 +26,7 @@ from fedul_flwr.config.shared import (
     ModelOptions,
     SharedSettings,
     is_reference,
+    parse_window,
     recorded_options,
 )
 from fedul_flwr.config.trusted_modules import require_trusted_modules
@@ -509,7 +510,13 @@ def _table_of(directory: Path, settings: Mapping[str, Any]) -> TableOptions:
             f'{directory / "config.json"}: unknown value {bits!r} of "image-bits".',
             "run-file-wrong",
         )
-    return TableOptions(label=label, columns=columns, text=text, bits=bits, trained=True)
+    try:
+        window = parse_window(str(settings.get("image-window", "")))
+    except ValueError as error:
+        raise UserError(
+            f'{directory / "config.json"}: "image-window" {error}.', "run-file-wrong"
+        ) from None
+    return TableOptions("refuse", label, columns, text, bits, window, trained=True)
 
 
 def _trained_for(directory: Path, values: Any, num_classes: int) -> NDArray[np.float64]:

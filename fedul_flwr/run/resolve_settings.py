@@ -161,7 +161,7 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
     if chosen == "auto":
         alone = settings.evaluate == "global" and not settings.sums_updates
         if not (can_hold_out and alone) and settings.stop_after:
-            raise _needs_validation("stop-after", settings.stop_after)
+            raise _needs_validation("stop-after", str(settings.stop_after))
         return "heldout" if can_hold_out and alone else "last"
     if chosen in ("validation", "balanced") and not has_validation:
         raise _needs_validation("selection", chosen)

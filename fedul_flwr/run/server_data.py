@@ -68,6 +68,7 @@ def table_options(settings: SharedSettings) -> TableOptions:
         columns,
         settings.text_column,
         settings.image_bits,
+        settings.window,
         group,
     )
 
