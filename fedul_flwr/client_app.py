@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +21,7 @@ from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, Content
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import (
     Client,
@@ -34,7 +35,9 @@ from fedul_flwr.federated.masked_update import SHARES, Summed, common_records
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
+    DESCRIBE,
     DIAGNOSTICS,
+    END,
     METRICS,
     SETTINGS,
     SETUP,
@@ -72,6 +75,7 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
     @_hide_private_errors
     def train(message: Message, context: Context) -> Message:
         client = build(context)
+        _require_approval(client)
         arrays, config = _unpack(message, client)
         others = message.content.array_records.items()
         received = {
@@ -115,6 +119,7 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
     def evaluate(message: Message, context: Context) -> Message:
         client = build(context)
         client.require_no_sum("a loss")
+        _require_approval(client)
         arrays, config = _unpack(message, client)
         if client.node.check_models:
             client.check_model(arrays, int(config["server-round"]) + 1)
@@ -129,9 +134,32 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
         name = str(content.values.pop("phase"))
         client = build(context)
         client.require_phase(name)
+        if name == SETUP and (answer := _ask_owner(client, content)):
+            return Message(to_records(answer), reply_to=message)
+        if name not in (DESCRIBE, SETUP, END):
+            _require_approval(client)
         return Message(to_records(client.on_phase(name, content)), reply_to=message)
 
     return app
+
+
+def _ask_owner(client: Client[Any], content: Content) -> Content | None:
+    """The answer to a setup while the owner has not approved the run; None where it may begin."""
+    if not (client.node.data and client.node.approve == "each-run"):
+        return None
+    from fedul_flwr.federated.approvals import ask
+
+    settings = admitted_settings(client.node, str(content.values.get(SETTINGS)))
+    unapproved = ask(settings, client.node)
+    who = client.on_phase(DESCRIBE, Content())
+    return replace(who, values={**who.values, **unapproved}) if unapproved else None
+
+
+def _require_approval(client: Client[Any]) -> None:
+    if client.node.data and client.node.approve == "each-run":
+        from fedul_flwr.federated.approvals import require_approval
+
+        require_approval(client.settings, client.node)
 
 
 def _hide_private_errors(answer: Answer) -> Answer:

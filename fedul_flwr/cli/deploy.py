@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -244,6 +245,74 @@ def backup(
 
     backup(user_path(directory), user_path(output))
     typer.echo(f"Written: {output}. It holds the server's key: keep it as secret.")
+
+
+runs = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    help="On an owner's machine: decide on runs, where the owner approves each by itself.",
+    epilog="fedul-flwr deploy runs list owners/north",
+)
+deploy.add_typer(runs, name="runs")
+OwnFolder = Annotated[
+    Path,
+    typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The owner's own folder."),
+]
+RunDigest = Annotated[
+    str, typer.Argument(metavar="DIGEST", help="Of a run, or how it begins; list has them.")
+]
+
+
+@runs.command("list", **with_examples("fedul-flwr deploy runs list owners/north"))
+def list_runs(directory: OwnFolder) -> None:
+    """List the runs that the server has asked for, and what was decided."""
+    from fedul_flwr.deploy.runs import approvals_of, listed
+
+    _echo(listed(approvals_of(user_path(directory))))
+
+
+@runs.command(**with_examples("fedul-flwr deploy runs show owners/north 3fa9"))
+def show(directory: OwnFolder, digest: RunDigest) -> None:
+    """Show a run: settings, what would leave, who takes part, and changes since the last one."""
+    from fedul_flwr.deploy.runs import approvals_of, shown
+
+    _echo(shown(approvals_of(user_path(directory)), digest))
+
+
+@runs.command(
+    **with_examples("fedul-flwr deploy runs approve owners/north 3fa9 --until 2027-01-31")
+)
+def approve(
+    directory: OwnFolder,
+    digest: RunDigest,
+    until: Annotated[
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="Last day; without it, no end.")
+    ] = None,
+) -> None:
+    """Let this client take part in a run, and in others that are the same in all that is shown."""
+    from fedul_flwr.deploy.runs import approvals_of, decide
+
+    day = until.date() if until else None
+    _echo(decide(approvals_of(user_path(directory)), digest, "approved", until=day))
+
+
+Because = Annotated[str, typer.Option("--because", help="Reason, which the server gets, too.")]
+
+
+@runs.command(**with_examples("fedul-flwr deploy runs refuse owners/north 3fa9 --because holidays"))
+def refuse(directory: OwnFolder, digest: RunDigest, because: Because = "") -> None:
+    """Take no part in a run."""
+    from fedul_flwr.deploy.runs import approvals_of, decide
+
+    _echo(decide(approvals_of(user_path(directory)), digest, "refused", because=because))
+
+
+@runs.command(**with_examples("fedul-flwr deploy runs withdraw owners/north 3fa9"))
+def withdraw(directory: OwnFolder, digest: RunDigest, because: Because = "") -> None:
+    """End this client's part in a run, at the next message."""
+    from fedul_flwr.deploy.runs import approvals_of, decide
+
+    _echo(decide(approvals_of(user_path(directory)), digest, "withdrawn", because=because))
 
 
 def _echo(lines: Iterable[str]) -> None:

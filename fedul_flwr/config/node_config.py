@@ -41,6 +41,10 @@ class OwnerLimits(Settings):
     """Names of the allowed methods, separated by commas; empty allows every built-in one. A run may
     name a module of somebody's own, as method, base, model, features, optimizer or augment, only if
     its name `package.module:NAME` is here, too."""
+    approve: Literal["runs-within-limits", "each-run"] = "runs-within-limits"
+    """Whether the owner approves each run by itself (`fedul-flwr deploy runs`): its client answers
+    nothing but who it is before that. What changes afterwards, settings, code, what leaves or who
+    takes part, makes another run."""
     allow_plaintext: bool = False
     """Whether `xclp.secure = "plaintext"` is allowed, which shows the server all codes."""
     allow_known_seed: bool = False

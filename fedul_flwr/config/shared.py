@@ -484,8 +484,8 @@ class SharedSettings(TrainingSettings):
     connect_timeout: Annotated[float, Field(gt=0)] = 600.0
     """Seconds that clients have to connect before the first round. If fewer connect than node
     configs announce, `stop` ends the run, and `continue` starts with these; others join later. The
-    same limit holds for a node's answer about its identity, and for the setup of a client that
-    joins or comes back later."""
+    same limit holds for a node's answer about its identity, for the setup of a client that joins
+    or comes back later, and for owners who approve each run."""
     round_timeout: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds a round, or the phase before the first one, waits for replies."""
     max_update_norm: Annotated[float, Field(ge=0), only_without("base", *MORE_THAN_MODELS)] = 0.0

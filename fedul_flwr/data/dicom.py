@@ -77,7 +77,7 @@ def read_dicom(content: bytes | Path, window: tuple[float, float] | None = None)
 
 def _refuse_other_kinds(file: Dataset) -> None:
     """Refuse what is not one gray image, or is compressed in a form that nothing here decodes."""
-    from pydicom.pixels import get_decoder
+    from pydicom.pixels.decoders.base import get_decoder
 
     if "PixelData" not in file:
         raise _unfit("it has no pixels")
@@ -99,8 +99,7 @@ def _in_gray(
     file: Dataset, stored: NDArray[Any], window: tuple[float, float] | None
 ) -> NDArray[np.float64]:
     """Values from 0 to 1 by a window, in ascending order of what was measured."""
-    from pydicom.pixels import apply_modality_lut, apply_voi
-    from pydicom.pixels.processing import apply_windowing
+    from pydicom.pixels.processing import apply_modality_lut, apply_voi, apply_windowing
 
     values = apply_modality_lut(stored, file)
     if window is None and file.get("VOILUTSequence"):

@@ -20,10 +20,10 @@ from fedul_flwr.config.run_config import (
 )
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.split import split_settings
+from fedul_flwr.data.user_content import user_content
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.python_files import attribute
 from fedul_flwr.experiments.trial import CLIENTS, Trial
-from fedul_flwr.run.user_content import user_content
 
 Overrides = Mapping[str, Scalar]
 T = TypeVar("T")

@@ -54,10 +54,13 @@ from fedul_flwr.federated.masked_update import (
     UNMASK,
 )
 from fedul_flwr.federated.messages import (
+    APPROVAL,
     ARRAYS,
+    BECAUSE,
     CONFIG,
     DESCRIBE,
     DIAGNOSTICS,
+    DIGEST,
     END,
     HEAD,
     METRICS,
@@ -273,6 +276,13 @@ REGISTRATION = (
     Sent(SETUP, _WHO, "which client it is"),
     Sent(
         SETUP,
+        (APPROVAL, DIGEST, BECAUSE),
+        "whether its owner has approved the run, and the reason",
+        often="before round 1, until it is approved",
+        undisturbed=False,
+    ),
+    Sent(
+        SETUP,
         (VARIATE_ROUNDS,),
         "in which rounds it had a variate it has",
         when=_with_scaffold,
@@ -458,6 +468,13 @@ def _add(path: Path, line: Mapping[str, object]) -> None:
         raise UserError(
             "The client cannot write its owner's log; its own log says why.", "file-not-writable"
         ) from error
+
+
+def note_decision(path: Path, digest: str, words: str) -> None:
+    """Add a line about an owner's decision on a run to the log: its digest stands in `settings`."""
+    line = dict.fromkeys(COLUMNS, "")
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    _add(path, {**line, "time": now, "settings": digest, "message": "decision", "outcome": words})
 
 
 def _unwritable(path: Path, error: OSError) -> OwnDataError:

@@ -165,6 +165,15 @@ class Phase:
     bytes_down: int = 0
     bytes_up: int = 0
 
+    def add(self, later: Phase) -> None:
+        """Take over what nodes have answered when they were asked again."""
+        self.answers |= later.answers
+        self.failures |= later.failures
+        self.refusals |= later.refusals
+        self.unavailable |= later.unavailable
+        self.bytes_down += later.bytes_down
+        self.bytes_up += later.bytes_up
+
 
 def replies_to(
     sent: Sequence[Metadata], replies: Iterable[Message]

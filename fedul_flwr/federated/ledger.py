@@ -26,6 +26,9 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS answered (run TEXT PRIMARY KEY, number INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS lists (question BLOB PRIMARY KEY, clients TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS spent (what TEXT PRIMARY KEY, releases INTEGER, mu_squared REAL);
+CREATE TABLE IF NOT EXISTS asked (digest TEXT PRIMARY KEY, about TEXT, time TEXT);
+CREATE TABLE IF NOT EXISTS decided
+    (digest TEXT PRIMARY KEY, decision TEXT, until TEXT, because TEXT, time TEXT, signature BLOB);
 """
 
 
@@ -111,6 +114,34 @@ class Ledger:
                     "privacy-budget",
                     limit="max-epsilon",
                 )
+
+    def ask(self, digest: str, about: str, time: str) -> None:
+        """Note a run that waits for approval; the first time counts."""
+        with self._open() as entries:
+            entries.execute("INSERT OR IGNORE INTO asked VALUES (?, ?, ?)", (digest, about, time))
+
+    def asked(self) -> list[tuple[str, str, str]]:
+        """Digests of these runs, when each was asked first, and what it is, in this order."""
+        with self._open() as entries:
+            return [*entries.execute("SELECT digest, time, about FROM asked ORDER BY time, digest")]
+
+    def decide(self, digest: str, said: tuple[str, str, str, str], signature: bytes) -> None:
+        """Note a decision about a run; the latest counts.
+
+        Parameters
+        ----------
+        said : the decision, its last day or nothing, the reason, and when.
+        """
+        with self._open() as entries:
+            row = (digest, *said, signature)
+            entries.execute("INSERT OR REPLACE INTO decided VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def decision(self, digest: str) -> tuple[str, str, str, str, bytes] | None:
+        """The decision about a run, as of :meth:`decide`, with its signature."""
+        columns = "decision, until, because, time, signature"
+        with self._open() as entries:
+            rows = entries.execute(f"SELECT {columns} FROM decided WHERE digest = ?", (digest,))
+            return next(iter(rows), None)
 
     def spent(self) -> list[str]:
         """A sentence for each account."""

@@ -54,6 +54,11 @@ WEIGHT, NORMALIZER = "num-examples", "normalizer"
 NUM_POINTS = "num-points"
 """Value of a client's answer to phase ``setup``: its number of points. No later count is above."""
 
+APPROVAL, DIGEST, BECAUSE = "approval", "approval-digest", "approval-because"
+"""Values of an answer to phase ``setup`` of a client whose owner has not approved the run."""
+WAITING = "waiting"
+"""Value of :data:`APPROVAL` where the owner has not decided yet."""
+
 END = "end"
 """Phase after the last round, on devices: a client gets, under this name, how the run has ended. It
 sends nothing and stores nothing; the owner's log has it."""

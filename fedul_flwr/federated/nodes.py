@@ -20,12 +20,16 @@ from fedul_flwr.data.columns import Columns
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Content, InputShape, count, number
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.grid import NO_ANSWER, RoundLog, owner_names, run_phase
+from fedul_flwr.federated.grid import NO_ANSWER, Phase, RoundLog, owner_names, run_phase
 from fedul_flwr.federated.messages import (
+    APPROVAL,
+    BECAUSE,
     DESCRIBE,
+    DIGEST,
     SETTINGS,
     SETUP,
     SETUP_BEFORE,
+    WAITING,
     client_label,
     phase_messages,
     prefix_sender,
@@ -481,6 +485,15 @@ def check_description(_node: int, answer: Content) -> None:
         raise BadMessageError(f"A message came with no valid {OWN_DATA}.")
 
 
+def unapproved(answer: Content) -> str:
+    """Why an owner's client does not take part, by its answer to the setup; empty if it does."""
+    if (state := answer.values.get(APPROVAL)) is None:
+        return ""
+    digest, because = (printable(str(answer.values.get(key, ""))) for key in (DIGEST, BECAUSE))
+    why = f": {because}" if because else ""
+    return f"its owner has not approved run {digest[:12]} ({printable(str(state), 20)}){why}"
+
+
 def _wait_for_nodes(grid: Grid, count: int, deadline: float) -> list[int]:
     """The nodes, once ``count`` are connected, or those connected at the deadline."""
     next_notice = time.monotonic() + QUIET
@@ -591,6 +604,7 @@ class Registration:
         self._owners.look(grid)
         everyone = dict.fromkeys(self.nodes, self._setup)
         phase = run_phase(grid, everyone, SETUP, self._settings.round_timeout, check_description)
+        self._wait_for_owners(grid, phase)
         # A node that is not registered yet is called by its client, if no other one claims that.
         labels = {node: self._owners.label(node, self._claimed.get(node)) for node in self.nodes}
         self._rounds.fail_phase(phase, labels)
@@ -606,6 +620,35 @@ class Registration:
         refused = self._registry.register_all(contents)
         self._refused |= dict.fromkeys(client.node_id for client in refused)
         self._rounds.record.joined = sorted(self._registry.answers)
+
+    def _wait_for_owners(self, grid: Grid, phase: Phase) -> None:
+        """Ask clients again whose owners have not decided on this run, for `connect-timeout`.
+
+        Afterwards they count as failed, as do those whose owners have refused.
+        """
+        said: set[str] = set()
+        deadline = time.monotonic() + self._settings.connect_timeout
+        while waiting := [
+            node
+            for node, answer in sorted(phase.answers.items())
+            if answer.values.get(APPROVAL) == WAITING
+        ]:
+            for node in waiting:
+                label = self._owners.label(node, self._claimed.get(node))
+                text = f"{label}: {unapproved(phase.answers[node])}"
+                if text not in said:
+                    log(INFO, "Waiting for %s", text)
+                    said.add(text)
+            if time.monotonic() > deadline:
+                break
+            time.sleep(QUIET)
+            again = {node: self._setup for node in waiting if phase.answers.pop(node)}
+            timeout = self._settings.round_timeout
+            phase.add(run_phase(grid, again, SETUP, timeout, check_description))
+        for node, answer in [*phase.answers.items()]:
+            if reason := unapproved(answer):
+                phase.failures[node] = reason
+                del phase.answers[node]
 
     def _refresh(self, grid: Grid) -> None:
         """Update which nodes are connected, and register only those that joined or came back."""
@@ -708,6 +751,11 @@ class Registration:
         for client in sorted(clients.values()):
             node, partition = client.node_id, client.partition_id
             if node not in answers:
+                continue
+            if reason := unapproved(answers[node]):
+                log(WARNING, "%s takes no part: %s", client, reason)
+                if answers[node].values[APPROVAL] != WAITING:
+                    self._refused[node] = None
                 continue
             replaced = {c.node_id for c in self._registry.clients if c.partition_id == partition}
             if reason := self._registry.register(client, answers[node]):

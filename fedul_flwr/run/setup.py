@@ -32,6 +32,7 @@ from fedul_flwr.data.set_split import SetTruth
 from fedul_flwr.data.standardize import Moments, Scaling, SharedScaling
 from fedul_flwr.data.tables import Missing
 from fedul_flwr.data.types import Content, Floats
+from fedul_flwr.data.user_content import changed_content, user_content
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.disclosure import disclosures, settings_digest
 from fedul_flwr.federated.grid import PackingGrid
@@ -41,7 +42,6 @@ from fedul_flwr.learning.device import choose_device, choose_dtype
 from fedul_flwr.models.last_layer import TwoHeads
 from fedul_flwr.models.torchvision_model import TorchvisionModel, pretrained_arrays
 from fedul_flwr.run.server_data import ServerData, open_server_data
-from fedul_flwr.run.user_content import changed_content, user_content
 
 CONTENT = "content"
 """Entry of ``config.json``: digests of the files with data, by the setting that names them."""

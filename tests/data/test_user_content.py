@@ -8,9 +8,9 @@ import pytest
 
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.run_files.store import CONFIG, SUMMARY, RunDirectory
+from fedul_flwr.data.user_content import changed_content, user_content
 from fedul_flwr.experiments.trial import check_unchanged, prepare_directory
 from fedul_flwr.experiments.trial_plan import make_plan
-from fedul_flwr.run.user_content import changed_content, user_content
 from tests.support.refusals import refuses
 from tests.support.runs import resume, train
 

@@ -1,0 +1,208 @@
+"""Owners who approve each run: who takes part, what the server learns, what is another run."""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Message
+from typer.testing import CliRunner
+
+from fedul_flwr.cli.main import app
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.errors import OwnDataError
+from fedul_flwr.federated import approvals, nodes
+from fedul_flwr.federated.approvals import Approvals, changes, describe_run, digest_of
+from tests.support.identities import identities, write_identity
+from tests.support.learnable_owners import NO_DATA, write_sets
+from tests.support.refusals import code_of, refuses
+from tests.support.runs import MeddlingGrid, metrics, own_data_app, train
+
+SETTINGS = {
+    **{**NO_DATA, "method": "fedul", "model": "mlp", "local-epochs": 1, "selection": "last"},
+    **{"on-client-failure": "continue", "num-rounds": 4},
+}
+OWNERS = range(3)
+
+
+class Consortium:
+    """Three owners with keys, who approve each run."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.data = [place / f"ward-{client}" for client in OWNERS]
+        for client, identity in identities(OWNERS).items():
+            write_sets(self.data[client], seed=client)
+            write_identity(self.own(client), identity)
+
+    def own(self, client: int) -> Path:
+        return self.place / f"owner-{client}"
+
+    def node(self, client: int) -> NodeConfig:
+        own = self.own(client)
+        return NodeConfig.parse(
+            {"partition-id": client, "data": str(self.data[client]), "identity": str(own)}
+            | {"log": str(own / "log.csv"), "approve": "each-run"}
+        )
+
+    def approvals(self, client: int) -> Approvals:
+        return Approvals.of_node(self.node(client))
+
+    def settings(self, **flat: Any) -> RunConfig:
+        named = {key.replace("_", "-"): value for key, value in flat.items()}
+        named.setdefault("output", str(self.place / f"run-{len([*self.place.glob('run-*')])}"))
+        return resolve({**SETTINGS, **named}, self.place)
+
+    def run(self, wrap_grid: Any = None, **flat: Any) -> Path:
+        folders = str(self.own(0)).replace("owner-0", "owner-{client}")
+        client_app = own_data_app(
+            self.data, identity=folders, log=f"{folders}/log.csv", approve="each-run"
+        )
+        meddled = {} if wrap_grid is None else {"wrap_grid": wrap_grid}
+        return train(self.settings(**flat), 3, client_app=client_app, **meddled)
+
+
+@pytest.fixture
+def consortium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Consortium:
+    monkeypatch.setattr(nodes, "QUIET", 0.05)
+    return Consortium(tmp_path)
+
+
+@pytest.fixture
+def persons() -> Iterator[Callable[[Approvals, Callable[[Approvals, str], None]], None]]:
+    """``persons(approvals, decide)``: somebody who decides on the first run that is asked for."""
+    ended, threads = threading.Event(), []
+
+    def wait(of: Approvals, decide: Callable[[Approvals, str], None]) -> None:
+        def look() -> None:
+            while not ended.wait(0.02):
+                if of.ledger.file.exists() and (runs := of.runs()):
+                    decide(of, next(iter(runs)))
+                    return
+
+        threads.append(threading.Thread(target=look))
+        threads[-1].start()
+
+    yield wait
+    ended.set()
+    for thread in threads:
+        thread.join()
+
+
+def approve(of: Approvals, digest: str) -> None:
+    of.decide(digest, "approved")
+
+
+def test_one_approves_late_one_refuses_one_withdraws(
+    consortium: Consortium, persons: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    north, south, west = map(consortium.approvals, OWNERS)
+    persons(north, approve)
+    persons(south, lambda of, digest: (time.sleep(0.5), approve(of, digest)))
+    persons(west, lambda of, digest: of.decide(digest, "refused", because="audit in May"))
+
+    def withdraw(call: int, replies: list[Message]) -> list[Message]:
+        file = consortium.place / "run-0" / "metrics.jsonl"
+        done = file.exists() and len(metrics(file.parent)) == 2
+        if done and south.standing(next(iter(south.runs()))).state == "approved":
+            south.decide(next(iter(south.runs())), "withdrawn", because="new director")
+        return replies
+
+    run = consortium.run(wrap_grid=lambda grid: MeddlingGrid(grid, withdraw))
+    lines = metrics(run)
+    assert len(lines) == 4
+    assert [line["clients"] for line in lines[:2]] == [2, 2]
+    assert lines[-1]["clients"] == 1
+    said = caplog.text
+    assert "(waiting)" in said
+    assert "audit in May" in said
+    assert "new director" in said
+    # Of the owner who refused nothing is known but who it is.
+    log = (consortium.own(2) / "log.csv").read_text()
+    assert "train" not in log
+    assert "how many" not in log
+
+
+def test_changed_settings_are_another_run(consortium: Consortium, persons: Any) -> None:
+    for client in OWNERS:
+        persons(consortium.approvals(client), approve)
+    same = {"num_rounds": 1, "connect_timeout": 2.0}
+    consortium.run(**same)
+    # The same again needs nobody, wherever the server has its results.
+    consortium.run(**same)
+    with refuses("too-few-clients"):
+        consortium.run(**same, l1=0.5)
+    with refuses("client-failed", match="waiting"):
+        consortium.run(**same, l1=0.5, on_client_failure="stop")
+    assert len(consortium.approvals(0).runs()) == 3
+
+
+def test_what_makes_another_run(consortium: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = consortium.node(0)
+    about = describe_run(consortium.settings(), node)
+    assert digest_of(about) == digest_of(describe_run(consortium.settings(output="there"), node))
+    assert any("the model after local training" in line for line in about["sent"])
+    assert [line.split()[0] for line in about["owners"]] == ["0", "1", "2"]
+    longer = describe_run(consortium.settings(num_rounds=9), node)
+    assert changes(about, longer) == ["num-rounds: 4 before, 9 now"]
+    told = describe_run(consortium.settings(**{"fedul.share-priors": True}), node)
+    assert "sent, new: class priors and size of every set: to the server; once, before round 1" in (
+        changes(about, told)
+    )
+    write_identity(consortium.own(0), identities(range(2))[0])
+    fewer = changes(about, describe_run(consortium.settings(), node))
+    assert any(line.startswith("owners, gone: 2") for line in fewer)
+    monkeypatch.setattr(approvals, "_program_digest", lambda: "another")
+    assert "another now" in changes(about, describe_run(consortium.settings(), node))[0]
+
+
+def test_an_approval_ends_and_cannot_be_forged(consortium: Consortium) -> None:
+    of, settings, node = consortium.approvals(0), consortium.settings(), consortium.node(0)
+    today = datetime.now(UTC).date()
+    assert approvals.ask(settings, node)["approval"] == "waiting"
+    [digest] = of.runs()
+    of.decide(digest, "approved", until=today)
+    assert approvals.ask(settings, node) == {}
+    approvals.require_approval(settings, node)
+    of.decide(digest, "approved", until=today - timedelta(days=1))
+    assert "ended" in approvals.ask(settings, node)["approval-because"]
+    with refuses("run-not-approved"):
+        approvals.require_approval(settings, node)
+    with closing(sqlite3.connect(of.ledger.file)) as entries, entries:
+        entries.execute("UPDATE decided SET until = ''")
+    with refuses("signature-wrong", OwnDataError):
+        approvals.require_approval(settings, node)
+    of.decide(digest, "approved")
+    approvals.require_approval(settings, node)
+
+
+def test_decisions_by_command(consortium: Consortium) -> None:
+    def runs(*words: str) -> str:
+        done = CliRunner().invoke(app, ["deploy", "runs", *words])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    own, node = str(consortium.own(0)), consortium.node(0)
+    refused = CliRunner().invoke(app, ["deploy", "runs", "list", own])
+    assert code_of(refused.output) == "folder-missing"
+    approvals.ask(consortium.settings(), node)
+    approvals.ask(consortium.settings(l1=0.5), node)
+    first, second = consortium.approvals(0).runs()
+    (consortium.own(0) / "log.csv").touch()
+    assert "waiting" in runs("list", own)
+    assert "approved until 2999-01-31" in runs("approve", own, first[:9], "--until", "2999-01-31")
+    shown = runs("show", own, second)
+    assert "l1: 0.0 before, 0.5 now" in shown or "l1: 0.5 before, 0.0 now" in shown
+    runs("refuse", own, second, "--because", "no penalty")
+    assert "refused: no penalty" in runs("list", own)
+    runs("withdraw", own, first)
+    assert "withdrawn" in runs("list", own)
+    assert "refused: no penalty" in (consortium.own(0) / "log.csv").read_text()
+    unknown = CliRunner().invoke(app, ["deploy", "runs", "show", own, "xyz"])
+    assert code_of(unknown.output) == "unknown-name"
