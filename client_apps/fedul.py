@@ -13,7 +13,6 @@ from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
-from fedul_flwr.data.class_priors import class_masses
 from fedul_flwr.data.set_check import posterior_equations
 from fedul_flwr.data.set_priors import (
     Dirichlet,
@@ -70,9 +69,9 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
 
     def register(self) -> dict[str, kit.Value]:
         """The result of the check of its sets, and class masses with ``test-prior = "sets"``."""
-        values, sets = super().register(), self.data.sets
+        values = super().register()
         if self.settings.sends_class_masses and not values["reason"]:
-            values[CLASS_MASSES] = class_masses(sets.priors, sets.set_sizes).tolist()
+            values[CLASS_MASSES] = self.data.class_masses().tolist()
         return values
 
     def sum_part(self, of: kit.Summed, content: kit.Content) -> Sequence[int] | kit.Floats:
@@ -84,7 +83,7 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
         if of is not kit.Summed.SETS or not (has_masses or has_gram):
             return super().sum_part(of, content)
         sets = self.data.sets
-        masses = class_masses(sets.priors, sets.set_sizes) if has_masses else np.empty(0)
+        masses = self.data.class_masses() if has_masses else np.empty(0)
         equations = posterior_equations(sets.priors) if has_gram else np.empty((0, 0))
         return kit.in_steps([*masses, *(equations.T @ equations).ravel()])
 

@@ -93,6 +93,17 @@ class OwnerLimits(Settings):
     """If set, training needs `dp.clipping` with at least this `dp.noise-multiplier`. The server
     adds the noise, so this is its promise; with `secure-sum = "on"` the clients add it."""
 
+    min_set_size: Annotated[int, Field(ge=0)] = 0
+    """Fewest points of a set: with a smaller one the client takes no part."""
+    min_class_count: Annotated[int, Field(ge=0)] = 0
+    """Fewest points of a class, if it has any, in a set whose class shares leave
+    (`fedul.share-priors`) or in all sets together (`test-prior = "sets"`)."""
+    share_digits: Annotated[int, Field(ge=0, le=12)] = 0
+    """Digits after the point to which class shares are rounded before they leave; 0 leaves them as
+    they are."""
+    max_rounds: Annotated[int, Field(ge=0)] = 0
+    """If set, the most `num-rounds` of a run."""
+
     @property
     def limits(self) -> dict[str, bool | int | float | str]:
         """Every limit by key."""
@@ -127,6 +138,11 @@ class OwnerLimits(Settings):
             (is_strange, f"method = {settings.method!r}", "allow-methods"),
             (pools and not self.allow_column_means, has, "allow-column-means"),
             (tells, "test-prior = 'sets'", "allow-class-shares"),
+            (
+                0 < self.max_rounds < settings.num_rounds,
+                f"num-rounds = {settings.num_rounds}",
+                "max-rounds",
+            ),
             (shows_updates, "secure-sum = 'off'", "require-secure-sum"),
             (
                 shows_sums,

@@ -32,6 +32,25 @@ def floored(prior: Floats) -> Floats:
     return _normalized(np.maximum(_normalized(prior), FLOOR / len(prior)))
 
 
+def rounded_shares(shares: Floats, digits: int) -> Floats:
+    """Rows of shares ``(M, K)`` with so many digits after the point, 0 for all of them.
+
+    What is missing to 1 is added to the largest share of a row.
+
+    Examples
+    --------
+    >>> rounded_shares(np.array([[0.26, 0.26, 0.48]]), 1).tolist()
+    [[0.3, 0.3, 0.4]]
+    """
+    if not digits:
+        return shares
+    rounded = np.round(shares, digits)
+    rows = np.arange(len(shares))
+    largest = shares.argmax(axis=1)
+    rounded[rows, largest] += 1 - rounded.sum(axis=1)
+    return np.round(rounded, digits)
+
+
 def class_masses(priors: Floats, set_sizes: Ints) -> Floats:
     """Expected number of points of every class in one client's sets, sum over m of n_m Pi_m.
 

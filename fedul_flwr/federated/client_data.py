@@ -20,6 +20,7 @@ from fedul_flwr.config.method_settings import (
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import POINT_FORMATS, SET_FORMATS, NodeConfig
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.class_priors import class_masses, rounded_shares
 from fedul_flwr.data.columns import parse_columns
 from fedul_flwr.data.label_split import label_scenario, open_partly_labeled_points
 from fedul_flwr.data.own_points import OwnPoints, labeled_own_points, set_aside
@@ -302,10 +303,45 @@ class UnlabeledSetData(ClientData):
             "num-points": check.num_points,
             "condition-number": check.condition_number,
         }
+        self._require_size()
         if self.settings[AdmissionSettings].share_priors:
-            values["priors"] = self.sets.priors.ravel().tolist()
+            counts = self.sent_priors * self.sets.set_sizes[:, None]
+            self.require_counts(counts, "fedul.share-priors")
+            values["priors"] = self.sent_priors.ravel().tolist()
             values["set-sizes"] = self.sets.set_sizes.tolist()
         return values
+
+    @cached_property
+    def sent_priors(self) -> Floats:
+        """``(M, K)``, class shares of the sets as they may leave: with the owner's digits."""
+        return rounded_shares(self.sets.priors, self.node.share_digits)
+
+    def class_masses(self) -> Floats:
+        """``(K,)``, how many points of each class the sets have together, as it may leave."""
+        masses = class_masses(self.sent_priors, self.sets.set_sizes)
+        self.require_counts(masses, "test-prior = 'sets'")
+        return masses
+
+    def require_counts(self, counts: Floats, what: str) -> None:
+        """Refuse to send numbers of points of classes below the owner's floor; 0 tells nobody."""
+        least = self.node.min_class_count
+        if least and ((counts > 0) & (counts < least)).any():
+            raise OwnDataError(
+                f"{what} would tell of a class with fewer than {least} points: node config has "
+                f"min-class-count = {least}.",
+                "owner-does-not-allow",
+                limit="min-class-count",
+            )
+
+    def _require_size(self) -> None:
+        least, sizes = self.node.min_set_size, self.sets.set_sizes
+        if len(sizes) and sizes.min() < least:
+            small = self.set_names[int(sizes.argmin())]
+            raise OwnDataError(
+                f"Set {small!r} has {sizes.min()} points: node config has min-set-size = {least}.",
+                "owner-does-not-allow",
+                limit="min-set-size",
+            )
 
     def describe(self) -> Iterator[str]:
         """Sets, rank and condition number of their priors, and warnings."""
