@@ -173,6 +173,29 @@ def report(
     typer.echo(f"Report: {write_report(directories, output)}")
 
 
+@app.command(
+    **with_examples("fedul-flwr watch runs/first", "fedul-flwr watch runs/first --every 30")
+)
+def watch(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="Of the run.")
+    ],
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
+) -> None:
+    """Show a run while it runs: owners, rounds, errors, seconds, what has left. Ctrl-C ends it."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from fedul_flwr.results.watch import watch as follow
+
+    console = Console()
+    if not console.is_terminal:
+        follow(directory, every, console.print)
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        follow(directory, every, lambda shown: live.update(shown, refresh=True))
+
+
 @app.command(**with_examples("fedul-flwr cache", "fedul-flwr cache --clear"))
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.")] = False,
