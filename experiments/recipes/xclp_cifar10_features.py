@@ -51,7 +51,12 @@ ROWS = {
     "XCLP with k = 30 and alpha = 0.9": {"xclp.k": 30, "xclp.alpha": 0.9},
     # Shorter codes: all 40,000 points are compared at once.
     "xclp-predict": {"method": "xclp-predict", "xclp.num-bits": 1024},
-    "closed form": {"method": "closed-form-labels", "model": "linear", "num-rounds": 2},
+    "closed form": {
+        "method": "closed-form-labels",
+        "model": "linear",
+        "model-layers": 2,  # the default, as a linear model has none
+        "num-rounds": 2,
+    },
 }
 QUICK = {
     "points-per-client": 200,

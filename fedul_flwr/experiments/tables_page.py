@@ -165,6 +165,8 @@ class TableRuns:
                 continue
             about = study.user_attrs
             column, row, definition = about["column"], about["row"], about["definition"]
+            if row in self.table.chosen_with:  # of an earlier table
+                continue
             tried.setdefault(_tried(definition["search"]), []).append(f"{column}, {row}")
             best, settings = best_of(study), chosen_settings(study) or {}
             value = "–" if best is None else f"{best.value:.4g}"

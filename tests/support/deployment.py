@@ -65,11 +65,12 @@ class Deployment:
         data: Path,
         labels: Path | None = None,
         venv: Path = PROGRAMS.parent,
+        limits: str = "",
         **env: str,
     ) -> None:
         """Start an owner's SuperNode on ``data``, perhaps once more, with more environment."""
         folder = self.owner(client)
-        limits = "allow-known-seed=true min-labeled-clients=1"
+        limits = f"allow-known-seed=true min-labeled-clients=1 {limits}"
         values = {"DATA": data, "LABELS": labels or "", "PORT": self.ports[1 + client]}
         values["LIMITS"] = limits
         write_settings(folder / "node.env", {**values, "VENV": venv})
