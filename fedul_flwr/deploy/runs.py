@@ -34,10 +34,10 @@ def approvals_of(directory: Path) -> Approvals:
 
 def _own_number(directory: Path) -> int:
     """Number of the owner whose private key is in the folder; −1 if it is not in the list."""
-    own = load_ssh_private_key((directory / PRIVATE_FILE).read_bytes(), password=None).public_key()
+    mine = load_ssh_private_key((directory / PRIVATE_FILE).read_bytes(), password=None).public_key()
     for line in (directory / OWNERS_FILE).read_bytes().splitlines():
         number, _, key = line.partition(b" ")
-        if key and load_ssh_public_key(key) == own:
+        if key and load_ssh_public_key(key) == mine:
             return int(number)
     return -1
 
