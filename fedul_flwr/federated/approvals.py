@@ -188,8 +188,8 @@ class Approvals:
     def _check(self, digest: str, said: tuple[str, ...], signature: bytes) -> None:
         assert self.identities is not None
         try:
-            own, stored = self.identities.client, np.frombuffer(signature, np.uint8)
-            self.identities.check(own, _PURPOSE, _text(digest, said), stored)
+            client, stored = self.identities.client, np.frombuffer(signature, np.uint8)
+            self.identities.check(client, _PURPOSE, _text(digest, said), stored)
         except UserError:
             raise OwnDataError(
                 f"The decision about run {digest[:_SHOWN]} in {self.ledger.file} is not signed "
