@@ -17,6 +17,7 @@ NAMES = (
     "fedul_round",
     "small_clients",
     "many_clients",
+    "round_memory",
     "method_cost",
     "propagation",
     "sparse_updates",

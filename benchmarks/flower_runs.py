@@ -44,12 +44,13 @@ class Watch:
     Attributes
     ----------
     peaks : most resident (``rss``) and own (``uss``) megabytes by process id of clients' processes.
+    server : most megabytes of the root itself, likewise.
     memory : most megabytes of all processes together, each shared page counted once (PSS).
     """
 
     def __init__(self, root: int) -> None:
         self.peaks: dict[int, dict[str, float]] = {}
-        self.memory = 0.0
+        self.memory = self.server = 0.0
         self._root = root
         self._actors: dict[int, psutil.Process] = {}
         self._next_search = 0.0
@@ -67,6 +68,8 @@ class Watch:
             with suppress(psutil.Error):
                 memory = process.memory_full_info()
                 together += memory.pss / MEGABYTE
+                if process.pid == self._root:
+                    self.server = max(self.server, memory.pss / MEGABYTE)
                 if is_client(process):
                     self._actors[process.pid] = process
                     self._note(process, rss=memory.rss, uss=memory.uss)

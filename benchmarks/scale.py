@@ -75,7 +75,7 @@ def methods(found: dict[str, dict[str, float]], model: int) -> dict[str, Costs]:
         "a model each way": {
             "exchanges": (lambda count: count, "number"),
             "bytes either way": (lambda count: count * model, "bytes"),
-            "replies held": (lambda count: count * model, "bytes"),
+            "replies on disk": (lambda count: count * model, "bytes"),
             "processor": (mean("fedavg"), "seconds"),
         },
         "the same on fedmedian": {"processor": (mean("fedmedian"), "seconds")},

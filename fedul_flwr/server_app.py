@@ -18,7 +18,7 @@ from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.current_run import note_run
 from fedul_flwr.data.run_files.run_lock import lock_directory, locked
 from fedul_flwr.errors import StorageError, UserError, in_one_sentence
-from fedul_flwr.federated.grid import announce_end, for_devices
+from fedul_flwr.federated.grid import announce_end, polled
 from fedul_flwr.learning.device import retain_freed_memory, set_threads
 from fedul_flwr.results.printed_summary import summary_rows
 from fedul_flwr.results.tracking import refuse_missing, tracked
@@ -58,7 +58,7 @@ def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
         directory.remove_unfinished()
         set_threads(settings.client_threads)
         retain_freed_memory()
-        grid = for_devices(grid)
+        grid = polled(grid)
         note_run(directory.path, settings.num_rounds, "training")
         try:
             with tracked(settings.tracking, directory) as add_round:

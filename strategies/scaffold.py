@@ -92,7 +92,9 @@ class Scaffold(FedAvg):
         if mean is None:
             return None, metrics
         for name, value in self.control.items():
-            total = np.sum([change[name].numpy() for change in changes], axis=0, dtype=np.float64)
+            total = np.zeros(value.shape)
+            for change in changes:  # not stacked: they may lie on disk
+                total += change[name].numpy()
             self.control[name] = np.asarray(value + total / len(self.used), dtype=value.dtype)
         for reply in received:
             if not reply.has_error():

@@ -23,7 +23,7 @@ from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.config.sections import SECTIONS
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.grid import for_devices
+from fedul_flwr.federated.grid import polled
 from fedul_flwr.federated.messages import ARRAYS, CONFIG, to_record
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
 from fedul_flwr.federated.strategy import BASES, Strategy
@@ -166,7 +166,7 @@ class OwnStrategy(Strategy):
 
             initial_arrays = to_record(dump_arrays(self._fresh_model()))
         return super().start(
-            for_devices(grid),
+            polled(grid),
             initial_arrays,
             num_rounds,
             timeout,

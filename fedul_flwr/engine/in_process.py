@@ -22,7 +22,7 @@ from fedul_flwr.engine.flower_logs import plain_log
 from fedul_flwr.engine.message_log import TO_CLIENT, TO_SERVER, MessageLog
 from fedul_flwr.errors import in_one_sentence
 from fedul_flwr.federated.flower_internals import ErrorCode, TaskIdentity
-from fedul_flwr.federated.messages import phase_of
+from fedul_flwr.federated.messages import Spool, phase_of
 
 if TYPE_CHECKING:
     from fedul_flwr.run.training import Watch
@@ -153,7 +153,8 @@ class InProcessGrid(LocalGrid):
     def answer(self, messages: Sequence[Message], timeout: float | None) -> list[Message]:
         """Replies in the order of ``messages``; ``timeout`` is not used."""
         del timeout
-        return [self._answer(message) for message in messages]
+        spool = Spool()
+        return [spool.add(self._answer(message)) for message in messages]
 
     def _answer(self, message: Message) -> Message:
         context = self.contexts[message.metadata.dst_node_id]

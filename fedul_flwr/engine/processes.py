@@ -12,7 +12,6 @@ import math
 import multiprocessing
 import os
 import pickle
-import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -34,10 +33,9 @@ from fedul_flwr.engine.in_process import LocalGrid, task_identity
 from fedul_flwr.engine.transfer import Packed, pack
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.flower_internals import ErrorCode
+from fedul_flwr.federated.messages import Spool
 
 _GPUS = "CUDA_VISIBLE_DEVICES"
-_MAX_IN_MEMORY = 256 * 2**20
-"""Bytes of a round's replies beyond which further ones are left on disk until they are used."""
 
 
 class ProcessGrid(LocalGrid):
@@ -85,7 +83,7 @@ class ProcessGrid(LocalGrid):
         contents = _Contents(messages)
         busy: dict[_Worker, int] = {}
         replies: dict[int, Message] = {}
-        in_use, disk = 0, None  # bytes of arrays in memory; a file for further ones
+        spool = Spool()
         try:
             while waiting or busy:
                 self._order(waiting, contents, busy)
@@ -100,10 +98,8 @@ class ProcessGrid(LocalGrid):
                     if isinstance(answer, Message):
                         replies[number] = answer
                         continue
-                    if in_use > _MAX_IN_MEMORY and disk is None:
-                        disk = tempfile.TemporaryFile()  # noqa: SIM115  replies keep it open
-                    (replies[number], trace), in_memory = answer.open(disk)
-                    in_use += in_memory
+                    reply, trace = answer.open()
+                    replies[number] = spool.add(reply)
                     self.log_once(trace)
         finally:
             for worker in busy:

@@ -10,7 +10,6 @@ import io
 import mmap
 import os
 import pickle
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from typing import Any, BinaryIO
 
 from flwr.app import Array
 
-from fedul_flwr.federated.messages import PlainArray, StoredArray
+from fedul_flwr.federated.messages import PlainArray
 
 _IN_MEMORY = Path("/dev/shm")
 """Folder of files in memory; where it is missing or full, the system's temporary folder serves."""
@@ -72,29 +71,13 @@ class Packed:
                 )
         return _Unpickler(self.head, _over(whole)).load()
 
-    def open(self, disk: BinaryIO | None = None) -> tuple[Any, int]:
-        """The object, and how many bytes of its arrays are in memory.
-
-        Parameters
-        ----------
-        disk : open file; the arrays are written to its end and stay there if they are many.
-        """
-        if self.file is None:
-            return _Unpickler(self.head, _over(memoryview(self.body))).load(), self.size
-        with self.file:
-            if disk is None:
+    def open(self) -> Any:
+        """The object; its arrays are in this process's memory."""
+        whole = memoryview(self.body)
+        if self.file is not None:
+            with self.file:
                 whole = memoryview(os.pread(self.file.fileno(), self.size, 0))
-                return _Unpickler(self.head, _over(whole)).load(), self.size
-            start = disk.seek(0, os.SEEK_END)
-            self.file.seek(0)
-            shutil.copyfileobj(self.file, disk)
-            disk.flush()
-
-        def stored(form: _Form) -> Array:
-            dtype, shape, stype, begin, size = form
-            return StoredArray.at(dtype, shape, stype, disk, start + begin, size)
-
-        return _Unpickler(self.head, stored).load(), 0
+        return _Unpickler(self.head, _over(whole)).load()
 
 
 def pack(thing: object) -> Packed:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.grid import forwarded
-from fedul_flwr.federated.messages import ARRAYS, PlainArray, array_record
+from fedul_flwr.federated.messages import ARRAYS, PlainArray, Spool, array_record
 from fedul_flwr.federated.replies import update_norm
 from fedul_flwr.propagation.privacy import fresh_gaussians, gaussian_epsilon
 
@@ -120,8 +120,10 @@ class PrivateMean(FlowerStrategy):
         if len(received) != self._sampled and not self.summed:
             log(WARNING, "Round %s: an update is missing, so nothing is released.", server_round)
             return self._start, None
+        spool = Spool()
         for reply in received if self.settings.clipping == "server" else ():
             clip_update(cast(ArrayRecord, reply.content[ARRAYS]), self._start, self.settings.norm)
+            spool.add(reply)
         arrays, metrics = self.base.aggregate_train(server_round, received)
         if arrays is None or not received:
             return self._start, None

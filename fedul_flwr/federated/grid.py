@@ -23,6 +23,7 @@ from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.flower_internals import ErrorCode, is_http_grid, make_message
 from fedul_flwr.federated.messages import (
     END,
+    Spool,
     UnreadableReplyError,
     failure_reason,
     from_records,
@@ -36,6 +37,8 @@ from fedul_flwr.federated.messages import (
 
 _SHORTEST, _LONGEST, _SHARE = 0.2, 3.0, 0.05
 """Polling interval in seconds: minimum, maximum, and share of the time waited so far."""
+_AT_ONCE = 16
+"""Messages whose replies are asked for in one request: so many are in memory at a time."""
 
 
 def forwarded(behind: str, name: str) -> Any:
@@ -64,10 +67,16 @@ class GridProxy(Grid):
 
 
 class PromptGrid(GridProxy):
-    """Polls for replies often at first, then less and less often.
+    """Polls for replies often at first, then less and less often, and spools them.
 
     Flower's own grid on devices polls every 3 s; the mean delay of 1.5 s is long in a short round.
+
+    Attributes
+    ----------
+    longest : seconds between two requests, at most.
     """
+
+    longest = _LONGEST
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -77,15 +86,18 @@ class PromptGrid(GridProxy):
         del messages  # frees their models while waiting
         start = time.monotonic()
         replies: list[Message] = []
+        spool = Spool()
         while waiting:
-            received = list(self.pull_messages(waiting))
-            replies += received
-            waiting -= {reply.metadata.reply_to_message_id for reply in received}
+            asked = sorted(waiting)
+            for first in range(0, len(asked), _AT_ONCE):
+                for reply in self.pull_messages(asked[first : first + _AT_ONCE]):
+                    replies.append(spool.add(reply))
+                    waiting.discard(reply.metadata.reply_to_message_id)
             waited = time.monotonic() - start
             if timeout is not None and waited >= timeout:
                 break
             if waiting:
-                pause = min(max(_SHARE * waited, _SHORTEST), _LONGEST)
+                pause = min(max(_SHARE * waited, _SHORTEST), self.longest)
                 left = pause if timeout is None else timeout - waited
                 time.sleep(min(pause, left))
         return replies
@@ -134,9 +146,17 @@ def _unpacked(reply: Message) -> Message:
     return reply
 
 
-def for_devices(grid: Grid) -> Grid:
-    """``grid`` wrapped in a :class:`PackingGrid` on devices; unchanged in a simulation."""
-    return PackingGrid(grid) if is_http_grid(grid) else grid
+class SimulationGrid(PromptGrid):
+    """A :class:`PromptGrid` around that of Flower's simulations, which polls as often as it."""
+
+    longest = 0.1
+
+
+def polled(grid: Grid) -> Grid:
+    """``grid`` as one of ours, if it is Flower's on devices or in a simulation."""
+    if is_http_grid(grid):
+        return PackingGrid(grid)
+    return SimulationGrid(grid) if hasattr(grid, "pull_interval") else grid
 
 
 Check = Callable[[int, Content], None]

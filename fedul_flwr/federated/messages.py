@@ -26,6 +26,7 @@ import json
 import math
 import os
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -348,6 +349,43 @@ class StoredArray(PlainArray):
 def num_bytes(array: Array) -> int:
     """Number of an array's bytes, without reading them."""
     return array.num_bytes if isinstance(array, StoredArray) else len(array.data)
+
+
+MOST_IN_MEMORY = 256 * 2**20
+"""Bytes of a round's replies beyond which the arrays of further ones are on disk."""
+
+
+class Spool:
+    """The replies of a round: whatever their number, a few are in memory.
+
+    Sums of floating-point numbers depend on their order, and replies come in any; their weights are
+    shares of a total that the last one tells. So further ones wait in a file without a name until
+    the server reads them, one array at a time, in the order of the clients.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._file: BinaryIO | None = None
+
+    def add(self, reply: Message) -> Message:
+        """``reply``, the same object; its arrays are on disk if those before it are many."""
+        if reply.has_error():
+            return reply
+        records = list(reply.content.array_records.values())
+        if self._bytes <= MOST_IN_MEMORY:
+            self._bytes += sum(num_bytes(a) for record in records for a in record.values())
+            return reply
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115  arrays keep it open
+        for record in records:
+            for name, array in record.items():
+                start, data = self._file.seek(0, os.SEEK_END), array.data
+                self._file.write(data)
+                record[name] = StoredArray.at(
+                    array.dtype, tuple(array.shape), array.stype, self._file, start, len(data)
+                )
+        self._file.flush()
+        return reply
 
 
 def _restore(dtype: str, shape: tuple[int, ...], stype: str, data: Any) -> PlainArray:

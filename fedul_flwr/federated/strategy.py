@@ -64,6 +64,7 @@ from fedul_flwr.federated.messages import (
     METRICS,
     NORMALIZER,
     NUM_POINTS,
+    Spool,
     array_record,
     metric,
     payload_bytes,
@@ -519,9 +520,11 @@ class Strategy(FlowerStrategy):
         if self.settings.evaluate == "local" and self.settings.is_evaluated(self.record.round):
             self.local_models = [self.codec.model(reply) for reply in usable]
         if self._parallel is not None:  # half of it in each model is half of it in any mean of them
+            spool = Spool()
             for reply in usable:
                 model = cast(ArrayRecord, reply.content[ARRAYS])
                 reply.content[ARRAYS] = mix(model, self._parallel, 0.5)
+                spool.add(reply)
         records = [cast(ArrayRecord, reply.content[ARRAYS]) for reply in usable]
         robust = self.settings.base in ROBUST
         start = self.global_arrays

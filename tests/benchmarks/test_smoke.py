@@ -22,6 +22,7 @@ SLOW = {
     "many_clients",
     "method_cost",
     "propagation",
+    "round_memory",
     "secure",
     "small_clients",
     "time_to_error",

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import psutil
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from fedul_flwr.config.run_config import resolve
+from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine import in_process as local_grid
@@ -26,8 +26,9 @@ from fedul_flwr.engine.processes import (
     shares_of_cores,
     worker_environments,
 )
+from fedul_flwr.federated import messages
 from fedul_flwr.federated.flower_internals import ErrorCode
-from fedul_flwr.federated.messages import phase_messages
+from fedul_flwr.federated.messages import ARRAYS, StoredArray, phase_messages
 from tests.support.patience import wait_until
 from tests.support.runs import assert_same_run, metrics, train
 from tests.support.settings import Settings
@@ -138,20 +139,24 @@ def test_numbers_are_those_of_one_process(settings: Settings, options: dict[str,
     assert_as_alone(settings, {**QUICK, **options})
 
 
-def test_replies_beyond_memory(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("run", [run_in_processes, local_grid.run_in_process])
+def test_replies_beyond_memory(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, run: Callable[[RunConfig, int], None]
+) -> None:
     """Of four replies, one is in memory when the limit is passed, and three go to disk."""
-    stored: list[bool] = []
-    real = processes.Packed.open
-
-    def read(packed: processes.Packed, disk: Any = None) -> tuple[Any, int]:
-        found, in_memory = real(packed, disk)
-        stored.append(disk is not None and not in_memory)
-        return found, in_memory
-
-    monkeypatch.setattr(processes, "_MAX_IN_MEMORY", 300_000)  # the model has 330 kB
-    monkeypatch.setattr(processes.Packed, "open", read)
     options = {**QUICK, "method": "fedul", "model": "cnn-small", "num-rounds": 1}
-    assert_as_alone(settings, options)
+    alone, config, stored = train(settings(**options), 4), settings(**options), []
+    real = messages.Spool.add
+
+    def add(spool: messages.Spool, reply: Message) -> Message:
+        arrays = real(spool, reply).content.array_records.get(ARRAYS, {})
+        stored.extend([any(isinstance(a, StoredArray) for a in arrays.values())] * bool(arrays))
+        return reply
+
+    monkeypatch.setattr(messages, "MOST_IN_MEMORY", 300_000)  # the model has 330 kB
+    monkeypatch.setattr(messages.Spool, "add", add)
+    run(config, 4)
+    assert_same_run(alone, Path(config.output))
     assert stored.count(True) == 3
 
 

@@ -3,7 +3,7 @@
 import multiprocessing
 import threading
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +11,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from fedul_flwr.engine import transfer
 from fedul_flwr.engine.transfer import Packed, pack
-from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.messages import ARRAYS, StoredArray, num_bytes, to_arrays, to_record
-from tests.support.refusals import refuses
+from fedul_flwr.federated.messages import ARRAYS, to_arrays, to_record
 
 SMALL, LARGE = 10, 100_000
 
@@ -23,16 +21,14 @@ def records(size: int) -> RecordDict:
     return RecordDict({ARRAYS: to_record(arrays), "values": ConfigRecord({"name": "x"})})
 
 
-def through(
-    packed: Packed, *, mapped: bool, times: int = 1, disk: BinaryIO | None = None
-) -> list[Any]:
+def through(packed: Packed, *, mapped: bool, times: int = 1) -> list[Any]:
     """What comes out at the other end of a connection."""
     here, there = multiprocessing.Pipe()
     with here, there:
         sender = threading.Thread(target=lambda: [packed.send(here) for _ in range(times)])
         sender.start()
         arrived = [Packed.receive(there) for _ in range(times)]
-        found = [one.open_mapped() if mapped else one.open(disk)[0] for one in arrived]
+        found = [one.open_mapped() if mapped else one.open() for one in arrived]
         sender.join()
     return found
 
@@ -66,17 +62,3 @@ def test_without_room_the_folder_serves(tmp_path: Path, monkeypatch: pytest.Monk
     [found] = through(pack(records(LARGE)), mapped=True)
     assert to_arrays(found[ARRAYS])["weight"][-1] == LARGE - 1
     assert list(tmp_path.iterdir()) == []  # a file without a name
-
-
-def test_given_a_file_for_large_arrays_then_they_stay_until_used(tmp_path: Path) -> None:
-    file = tmp_path / "replies"
-    with file.open("w+b") as disk:
-        first, second = through(pack(records(LARGE)), mapped=False, times=2, disk=disk)
-        array = second[ARRAYS]["weight"]
-        assert isinstance(array, StoredArray)
-        assert file.stat().st_size > 2 * num_bytes(array) > 8 * LARGE
-        np.testing.assert_array_equal(array.numpy(), np.arange(LARGE, dtype=np.float32))
-        assert first[ARRAYS]["weight"] == array == records(LARGE)[ARRAYS]["weight"]
-        disk.truncate(0)  # nothing was kept in memory
-        with refuses("message-form", BadMessageError, match="NumPy"):
-            array.numpy()

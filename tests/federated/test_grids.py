@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import pytest
 from flwr.app import Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
@@ -9,7 +10,9 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.engine.in_process import task_identity
 from fedul_flwr.federated import grid as grids
+from fedul_flwr.federated import messages
 from fedul_flwr.federated.grid import GridProxy, PromptGrid, owner_names
+from fedul_flwr.federated.messages import StoredArray, num_bytes, to_record
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.strategy import SampledGrid
 
@@ -82,6 +85,26 @@ def test_what_has_not_come_in_time_is_left_out(clock: Clock) -> None:
     grid = SlowGrid([100.5, 200.0], clock)
     assert asked(grid, 10.0) == ["0"]
     assert grid.looks[-1] == pytest.approx(110.0)
+
+
+def test_replies_beyond_memory_wait_on_disk(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has 400 bytes and a header: with room for 300 the first stays, the second does not."""
+
+    class Grid(SlowGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+            for reply in super().pull_messages(message_ids):
+                values = np.full(100, float(reply.metadata.reply_to_message_id), np.float32)
+                reply.content = RecordDict({"arrays": to_record({"x": values})})
+                yield reply
+
+    monkeypatch.setattr(messages, "MOST_IN_MEMORY", 300)
+    sent = [Message(RecordDict(), node, "train") for node in (7, 8)]
+    replies = PromptGrid(Grid([100.0, 100.0], clock)).send_and_receive(sent)
+    arrays = [reply.content["arrays"]["x"] for reply in replies]
+    assert [isinstance(array, StoredArray) for array in arrays] == [False, True]
+    assert [num_bytes(array) for array in arrays] == [len(arrays[0].data)] * 2
+    for number, array in enumerate(arrays):
+        np.testing.assert_array_equal(array.numpy(), np.full(100, number, np.float32))
 
 
 # Packing
