@@ -18,15 +18,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from fedul_flwr.api.keywords import (
+from fedul_flwr.api.input_data import (
     Rules,
+    as_array,
     check_parameters,
+    images_or_vectors,
+    is_of,
     missing_values,
     refuse_no_truth_value,
     unmasked,
 )
-from fedul_flwr.api.points import as_array, images_or_vectors, is_of
-from fedul_flwr.config.class_priors import checked_prior, in_order, is_named
+from fedul_flwr.config.base import checked_prior, in_order, is_named
 from fedul_flwr.config.method_settings import FedULSettings, PropagationSettings
 from fedul_flwr.config.sections import HeadSettings
 from fedul_flwr.config.shared import SharedSettings, TrainingSettings
@@ -478,7 +480,7 @@ class ClosedFormClassifier(FedULClassifier):
 
         from fedul_flwr.learning.local import features_and_logits
         from fedul_flwr.models import build_model
-        from fedul_flwr.models.last_layer import feature_layer
+        from fedul_flwr.models.parts import feature_layer
 
         if self.shrinkage is not None and not 0 < self.shrinkage <= 1:
             raise ValueError(f"shrinkage = {self.shrinkage!r}: it must be above 0, at most 1")

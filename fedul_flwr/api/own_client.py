@@ -12,10 +12,10 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike, NDArray
 
-from fedul_flwr.api.points import is_frame, stored_points
+from fedul_flwr.api.input_data import is_frame, stored_points
 from fedul_flwr.client_app import clip_by
 from fedul_flwr.client_app import make_client_app as dispatched
-from fedul_flwr.config.class_priors import in_order, is_named
+from fedul_flwr.config.base import in_order, is_named
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat

@@ -55,9 +55,7 @@ class Column:
 
     Attributes
     ----------
-    name : its header.
     categories : its values if it is a category, one feature each; ``None`` for a number.
-    mean, scale : constants that standardize a number, or ``None``.
     other : whether texts that are none of the categories become the category :data:`OTHER`.
     fill : what a missing value becomes: a number, or one of ``values``; ``None`` refuses it.
     below : the share of v, from 0 to 1, that a number ``<v`` becomes; ``None`` refuses it.
@@ -152,12 +150,6 @@ class Columns:
 
         A category is filled by the most frequent one, whose mean is largest, a number by its mean
         or, with ``missing = "median"``, by the mean of the owners' medians.
-
-        Parameters
-        ----------
-        means : of ``d`` features, and behind them with ``missing = "median"`` those of the owners'
-            medians of :attr:`unfilled`.
-        missing : ``"refuse"`` fills nothing; a most frequent number does not follow from means.
         """
         count = len(self.features)
         numbers = dict(zip(self.unfilled, means[count:], strict=False))

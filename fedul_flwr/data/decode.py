@@ -53,8 +53,6 @@ class Survey:
 
     Attributes
     ----------
-    sizes : every size, with the name of an example.
-    color : whether any image has color.
     depths : of files with more than 8 bits, how many use so many bits, and an example of them.
     """
 
@@ -129,8 +127,6 @@ class EncodedImages(Images):
 
     Attributes
     ----------
-    where : name of the collection in messages.
-    count : number of images.
     batches : function that starts a pass over the images in order, in lists of at most ``BLOCK``.
     bits : bits of the values in files of 16, or :data:`UNKNOWN_BITS`.
     """
@@ -229,8 +225,6 @@ class Inspected(NamedTuple):
     Attributes
     ----------
     size : ``(height, width)`` once it is upright.
-    color : whether it has color.
-    deep : whether a value has more than 8 bits.
     """
 
     size: tuple[int, int]
@@ -252,14 +246,7 @@ def decode_image(name: str, content: bytes | Path, shape: Shape, bits: int = UNK
 
     Parameters
     ----------
-    name : name of the image in messages.
-    content : the encoded image or its file.
     shape : ``(height, width, channels)``; resizing is bilinear, transparency is dropped.
-    bits : bits of the values in a 16-bit file, of which the upper 8 are taken.
-
-    Returns
-    -------
-    uint8 array of ``shape``.
     """
     with _open(name, content) as image:
         return to_shape(upright(_to_8_bits(image, bits), image), shape)

@@ -30,7 +30,7 @@ from fedul_flwr.data.decode import (
     PixelImages,
     list_batches,
 )
-from fedul_flwr.data.tables import Table, Texts
+from fedul_flwr.data.tables import Table, Texts, VectorPoints
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 
@@ -40,6 +40,10 @@ _STRAYS = {
     *("$recycle.bin", "system volume information", "lost+found"),
 }
 """Files and folders, in lower case, that Windows, macOS and network storage leave beside data."""
+
+
+Points = Images | VectorPoints | Texts
+"""Points that can be written in blocks of one shape."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ from fedul_flwr.data.formats import (
     list_images,
 )
 from fedul_flwr.data.local_files import (
+    COUNTS_FILE,
+    PRIORS_FILE,
     TEXT_FILES,
     copy_notes,
     data_files,
@@ -31,9 +33,9 @@ from fedul_flwr.data.local_files import (
     open_file,
     own_data,
     read_rows,
+    read_stated_priors,
     refuse_empty,
 )
-from fedul_flwr.data.priors_file import COUNTS_FILE, PRIORS_FILE, read_stated_priors
 from fedul_flwr.data.safe_files import open_array
 from fedul_flwr.data.table_files import open_table, read_table, usual_label
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts
@@ -63,14 +65,9 @@ def load_unlabeled_sets(
     Parameters
     ----------
     path : a folder with ``priors.csv`` or ``counts.csv``
-        (:func:`~fedul_flwr.data.priors_file.read_stated_priors`) and, for every set it names, a
+        (:func:`~fedul_flwr.data.local_files.read_stated_priors`) and, for every set it names, a
         sub-folder of images, a ``.parquet`` or an ``.npz`` file of that name; for vectors one of
         these files or a ``.csv``.
-    class_names : the model's ``num_classes`` classes in order; None if they only have numbers.
-    num_classes : K.
-    input_shape : shape of the model's inputs; images of another size are resized (bilinear), gray
-        and RGB are converted into each other.
-    table : rules for tables of features.
 
     Returns
     -------
@@ -148,21 +145,7 @@ def open_points(
     table: TableOptions = NO_OPTIONS,
     id_column: str = "",
 ) -> tuple[list[str], Images | Table | Texts]:
-    """Open points for prediction, before they are decoded or encoded.
-
-    Parameters
-    ----------
-    path : an image file, a folder of images (with its sub-folders), a ``.parquet`` or ``.npz``; for
-        vectors a ``.parquet``, ``.npz`` or ``.csv``.
-    input_shape : shape of the model's inputs.
-    table : rules for tables of features.
-    id_column : the column of a table that has the points' names.
-
-    Returns
-    -------
-    Names of the points, by default file names relative to ``path``, sorted, or numbers of rows from
-    0; and the points.
-    """
+    """Open points for prediction, before they are decoded or encoded."""
     shape = (0, 0, 0) if input_shape is None else input_shape
     single = IMAGE_SUFFIXES if len(shape) > 1 else ()
     tables = data_files(shape)
@@ -285,17 +268,6 @@ def load_partly_labeled(
         it does not list, or with an empty label, are unlabeled. ``class-folders``: a folder of
         images for each class, with the name of the class, and optionally one named ``unlabeled``;
         images in their sub-folders count too.
-    class_names : the model's K classes in order.
-    input_shape : shape of the model's inputs; images are converted to it.
-    form : ``files``, ``class-folders``, or ``auto``: class folders if there is one of a class and
-        no file of labels; other entries beside it are refused.
-    known_labels : a file to read in place of ``labels.csv`` in the folder.
-    table : rules for tables of features.
-
-    Returns
-    -------
-    PartlyLabeledPoints, none of them new, in an order that does not depend on names or labels.
-    ``images`` is memory-mapped read-only.
     """
     class_names = [composed(name) for name in class_names]
     root = _data_folder(path, f"images, and {LABELS_FILE} for those that have a label")
@@ -442,12 +414,7 @@ def _find_points(
 def _read_labels(
     file: Path, names: Sequence[str], class_names: Sequence[str], where: str, *, files: bool
 ) -> tuple[Ints, tuple[str, ...]]:
-    """The label of each of ``names`` in ``where``, ``-1`` for none, and how the file was read.
-
-    Parameters
-    ----------
-    files : whether names are those of files, which folders could label.
-    """
+    """The label of each of ``names`` in ``where``, ``-1`` for none, and how the file was read."""
     labels = np.full(len(names), UNLABELED, dtype=np.int64)
     if not file.exists():
         folders = f", and no folder is called {' or '.join(class_names)}" if files else ""
@@ -491,12 +458,7 @@ def _read_labels(
 
 
 def survey_tables(folder: Path, options: TableOptions) -> Iterator[str]:
-    """Lines about the tables in an owner's folder.
-
-    Parameters
-    ----------
-    options : rules for tables, with the columns of the run.
-    """
+    """Lines about the tables in an owner's folder."""
     used: dict[str, None] = {}
     left_out: dict[str, None] = {}
     missing: Counter[str] = Counter()

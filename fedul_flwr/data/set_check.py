@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedul_flwr.config.class_priors import SUM_TOLERANCE
+from fedul_flwr.config.base import SUM_TOLERANCE
 from fedul_flwr.data.types import Floats, Ints
 
 ILL_CONDITIONED = 1e3
@@ -34,11 +34,7 @@ class SetCheck:
     ----------
     reason : why the sets are refused, only for the client; empty if they are accepted.
     public_reason : the same for the server, with numbers from 0 instead of names of sets.
-    code : that of the error, if they are refused.
-    num_sets, num_points : M_c and n_c.
     condition_number : condition number of Pi; infinite below full column rank.
-    rank : rank of Pi; 0 if the reason leaves it unknown.
-    warnings : only for the client, they may name classes.
     """
 
     reason: str
@@ -77,10 +73,8 @@ def check_sets(
     ----------
     priors : ``(M, K)``.
     set_sizes : ``(M,)``.
-    min_sets : smallest number of sets; default K, below which Pi cannot have rank K.
-    set_names, class_names : names in messages; default to numbers.
     tolerances : ``(M,)``, of the rows' sums; default
-        :data:`~fedul_flwr.config.class_priors.SUM_TOLERANCE`.
+        :data:`~fedul_flwr.config.base.SUM_TOLERANCE`.
     """
     num_sets, num_classes = priors.shape
     numbers = [str(m) for m in range(num_sets)]
@@ -130,9 +124,6 @@ def check_counts(
     Parameters
     ----------
     priors, set_sizes : ``(M, K)`` and ``(M,)``, as in :func:`check_sets`.
-    certain : whether the class shares are exact, not estimates.
-    bag_size : points of the largest bag; 0 is any number.
-    set_names : names in messages; empty for numbers.
 
     Examples
     --------
@@ -206,10 +197,6 @@ def identifiable_directions(clients: Sequence[Floats]) -> int:
     Parameters
     ----------
     clients : Pi_c ``(M_c, K)`` of every client.
-
-    Returns
-    -------
-    From 0 to K - 1; K - 1 lets the federation tell all classes apart.
 
     Examples
     --------

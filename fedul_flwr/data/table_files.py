@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.class_labels import class_labels, labels_of_cells
-from fedul_flwr.data.column_cells import is_number, is_text
-from fedul_flwr.data.csv_files import open_csv
-from fedul_flwr.data.csv_numbers import plain_numbers
+from fedul_flwr.data.csv_files import open_csv, plain_numbers
 from fedul_flwr.data.decode import BLOCK, EncodedImages, Images, Item
+from fedul_flwr.data.encode import is_number, is_text
 from fedul_flwr.data.formats import IMAGE_SUFFIXES, Split, npz_array, npz_names
 from fedul_flwr.data.tables import (
     MAX_BYTES,
@@ -132,10 +131,6 @@ def open_table(path: Path, options: TableOptions, id_column: str = "") -> Table:
 
     What a column means is decided once, and not by the cells of one file. Numbers of columns that
     do not become features are not looked at, so that none makes the file unreadable.
-
-    Parameters
-    ----------
-    id_column : a column whose cells stay as they are written, and that is no feature.
     """
     if path.suffix.lower() != ".csv":
         return open_parquet(path)
@@ -160,13 +155,7 @@ def _label(table: Table, options: TableOptions) -> str:
 def read_table(
     path: Path, options: TableOptions, id_column: str = ""
 ) -> tuple[list[str], Table | Texts]:
-    """The names of points, and their features or texts; a column of labels is never read.
-
-    Parameters
-    ----------
-    id_column : a column with the names, where a missing one is an empty text; it is never a
-        feature. By default names are numbers of rows from 0.
-    """
+    """The names of points, and their features or texts; a column of labels is never read."""
     import pyarrow as pa
 
     if path.suffix.lower() == ".npz":

@@ -22,14 +22,17 @@ from fedul_flwr.config.base import nearest
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.user_files import regular_file, user_path
 from fedul_flwr.data.safe_files import replace_file
-from fedul_flwr.deploy.address import Address, check_host, parse_address, parse_listen
 from fedul_flwr.deploy.certificates import (
+    Address,
     Identity,
     certificate_pem,
+    check_host,
     issue,
     key_pem,
     make_authority,
     make_node_key,
+    parse_address,
+    parse_listen,
     public_key_fault,
     validity,
 )
@@ -70,13 +73,9 @@ class Consortium:
 
     Attributes
     ----------
-    address : address at which owners reach the SuperLink.
     listen : IP address and port at which it listens, possibly behind a proxy.
-    also : further hosts in its certificate.
     owners : names of the owners, in the order of their partition ids.
     public_keys : public keys of owners who generated their own keys, by name.
-    days : validity of the server's certificate in days.
-    insecure : whether TLS, keys and authentication are off.
     methods : names of the methods that owners allow; empty allows every built-in one.
     """
 
@@ -263,15 +262,8 @@ def plan(
     Parameters
     ----------
     address : ``HOST[:PORT]`` at which owners reach the SuperLink.
-    count, names : either the number of owners, from 1 to 1,000, who are then named ``owner-0`` and
-        so on, or their names.
-    also : further hosts for the server's certificate.
-    public_keys : ``NAME=FILE`` of owners who generate their own key.
-    days : validity of the server's certificate, at most :data:`AUTHORITY_DAYS`.
-    insecure : without TLS, keys and authentication.
     listen : ``HOST[:PORT]`` at which the SuperLink listens, an IP address; by default all
         interfaces with the port of ``address``, or only loopback if ``address`` is loopback.
-    methods : names of the methods that owners allow; empty allows every built-in one.
     """
     if not address:
         raise UserError(
@@ -307,18 +299,7 @@ def plan(
 
 
 def write(consortium: Consortium, directory: Path) -> Certificates | None:
-    """Write the working folder, completely or not at all.
-
-    Parameters
-    ----------
-    consortium : the consortium.
-    directory : absolute path of a new or empty folder. Only the user will have access.
-
-    Returns
-    -------
-    Certificates or None
-        None if the consortium is insecure.
-    """
+    """Write the working folder, completely or not at all."""
     try:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise UserError(

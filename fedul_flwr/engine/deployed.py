@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedul_flwr.config.base import nearest
-from fedul_flwr.config.overrides import read_toml
+from fedul_flwr.config.user_files import read_toml
 from fedul_flwr.engine.simulate import RunProgress
 from fedul_flwr.errors import UserError
 
@@ -42,8 +42,7 @@ def run_deployed(
     -------
     Directory of the results, or None if they are on another machine.
     """
-    from fedul_flwr.data.run_files.run_lock import lock_directory, require_unlocked
-    from fedul_flwr.data.run_files.store import ERROR, SUMMARY
+    from fedul_flwr.data.run_files.store import ERROR, SUMMARY, lock_directory, require_unlocked
     from fedul_flwr.engine.flower_run import (
         FlowerProgram,
         app_directory,

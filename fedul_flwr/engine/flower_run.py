@@ -125,13 +125,7 @@ def without_proxy(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class FlowerProgram:
-    """Commands of Flower's program ``flwr``.
-
-    Parameters
-    ----------
-    environment : variables of the commands; ``FLWR_HOME`` has the configuration with the
-        SuperLinks' addresses.
-    """
+    """Commands of Flower's program ``flwr``."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = without_proxy(environment)
@@ -221,7 +215,6 @@ def start_run(
     Parameters
     ----------
     overrides : run config; each key must exist in the app's ``[tool.flwr.app.config]``.
-    superlink : name of a SuperLink in Flower's configuration.
     """
     with tempfile.TemporaryDirectory(prefix="fedul-app-") as folder:
         app, settings = Path(folder) / "app", Path(folder) / "settings.toml"
@@ -308,16 +301,7 @@ def stamp(path: Path) -> tuple[int, int] | None:
 def failure(
     why: str, error: Path, before: tuple[int, int] | None, log: Path, command: str
 ) -> UserError:
-    """The error that tells why a run failed.
-
-    Parameters
-    ----------
-    why : the reason that is visible from outside.
-    error : file in which the server app says so in one sentence; it counts if it has changed.
-    before : its :func:`stamp` before the run.
-    log : the run's log.
-    command : continues a run, where the name of its directory follows.
-    """
+    """The error that tells why a run failed."""
     from fedul_flwr.config.run_config import LAST_MODEL
 
     reason = UserError(why, "run-failed")

@@ -16,13 +16,19 @@ from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, default_flat, resolve
 from fedul_flwr.config.user_files import read_object
 from fedul_flwr.data.run_files.records import Run, number, read_run
-from fedul_flwr.data.run_files.run_lock import DirectoryLockedError, require_unlocked
-from fedul_flwr.data.run_files.store import CONFIG, ERROR, SUMMARY, RunDirectory
+from fedul_flwr.data.run_files.store import (
+    CONFIG,
+    ERROR,
+    SUMMARY,
+    DirectoryLockedError,
+    RunDirectory,
+    require_unlocked,
+)
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.engine.simulate import plan_rounds
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.facts import duration, percent
-from fedul_flwr.run.user_content import changed_content
+from fedul_flwr.run.setup import changed_content
 
 DEFINITION = "definition.json"
 """File of a directory with all that its runs depend on."""
@@ -46,7 +52,7 @@ class Trial:
         stored result is valid as long as they are the same.
     column : the column of a paper's table; empty in a comparison of runs.
     content : digests of the user's files and modules that the settings name
-        (:func:`~fedul_flwr.run.user_content.user_content`).
+        (:func:`~fedul_flwr.run.setup.user_content`).
     """
 
     row: str

@@ -33,9 +33,8 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.device import move_model, num_weights
 from fedul_flwr.learning.network import Network
-from fedul_flwr.models.last_layer import feature_layer, inputs_of
-from fedul_flwr.models.parts import Normalized
-from fedul_flwr.models.torchvision_model import TorchvisionModel, pretrained_arrays
+from fedul_flwr.models.parts import Normalized, feature_layer, inputs_of
+from fedul_flwr.models.resnets import TorchvisionModel, pretrained_arrays
 
 OpenRun = Callable[[Path], nn.Module]
 """Opens the best model of an earlier run."""
@@ -48,9 +47,7 @@ class Facts(NamedTuple):
 
     Attributes
     ----------
-    digest : of its weights and buffers.
     side : side in pixels of the images it was trained on; 0 takes images as they are.
-    num_weights : number of its weights.
     """
 
     digest: str
@@ -64,10 +61,8 @@ class NetworkSource:
 
     Attributes
     ----------
-    name : value of setting ``features`` without a side.
     files : files that say which weights the network has; empty if that is not known before it is
         loaded.
-    load : returns the network and the side of its images.
     """
 
     name: str
@@ -144,7 +139,6 @@ class NetworkFeatures:
         linear layer at the end; called at the first point.
     side : height and width to which images are resized before (bilinear, antialiased); 0 keeps
         their size.
-    device, precision : as in :class:`~fedul_flwr.learning.local.Network`.
     """
 
     load: Callable[[], nn.Module]

@@ -21,12 +21,10 @@ from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import POINT_FORMATS, SET_FORMATS, NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import parse_columns
-from fedul_flwr.data.label_split import label_scenario, open_partly_labeled_points
-from fedul_flwr.data.own_points import OwnPoints, labeled_own_points, set_aside
 from fedul_flwr.data.safe_files import make_folder, save_arrays
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_check import SetCheck, check_sets
-from fedul_flwr.data.set_split import open_unlabeled_sets
+from fedul_flwr.data.split import label_scenario, open_partly_labeled_points, open_unlabeled_sets
 from fedul_flwr.data.standardize import (
     MEANS,
     SCALES,
@@ -45,9 +43,12 @@ from fedul_flwr.data.types import (
     Inputs,
     InputShape,
     Ints,
+    OwnPoints,
     PartlyLabeledPoints,
     UnlabeledSets,
     Value,
+    labeled_own_points,
+    set_aside,
 )
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.messages import to_arrays, to_record
@@ -211,8 +212,7 @@ class ClientData:
         """The features of own points, computed once, if the run has some; else the points."""
         if not self.settings.features:
             return points
-        from fedul_flwr.extractors.feature_store import feature_array
-        from fedul_flwr.extractors.find import find_extractor
+        from fedul_flwr.extractors.find import feature_array, find_extractor
 
         settings = self.settings
         extractor = find_extractor(settings.features, settings.device, settings.precision)

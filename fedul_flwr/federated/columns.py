@@ -33,8 +33,7 @@ from fedul_flwr.federated.masked_update import Summed, fewest_summed
 from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS
 from fedul_flwr.federated.nodes import ClientRegistry, Registration
 from fedul_flwr.federated.secure_sum import SecureSums
-from fedul_flwr.secure.column_sums import moments_of
-from fedul_flwr.secure.vector_sum import TooFewLeftError
+from fedul_flwr.secure.vector_sum import TooFewLeftError, moments_of
 
 
 def plain_moments(settings: RunConfig, data: ClientData) -> dict[str, Value]:
@@ -46,14 +45,7 @@ def plain_moments(settings: RunConfig, data: ClientData) -> dict[str, Value]:
 
 
 def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, Value]:
-    """Means and scales of the columns of all clients together, as a client stores them.
-
-    Parameters
-    ----------
-    content : of phase ``columns``. Nothing else in it is taken: the settings were checked against
-        the owner's limits, and must stay as they were.
-    setup : the client's setup, with the number of columns.
-    """
+    """Means and scales of the columns of all clients together, as a client stores them."""
     shape = cast(list[int], setup["model-shape"])
     scaling = {key: numbers(content, key) for key in (MEANS, SCALES)}
     if any(len(values) != shape[0] for values in scaling.values()) or (scaling[SCALES] <= 0).any():
@@ -141,13 +133,6 @@ def scaling_values(scaling: Scaling) -> dict[str, Value]:
 
 class ColumnPooling:
     """Asks the clients of a run for their columns once, and tells them the scaling by all points.
-
-    Parameters
-    ----------
-    settings : the run's settings; it does nothing unless ``standardize = "federation"``.
-    registry, registration : the clients of the run, and how they register.
-    setup : what clients get before round 1; those that join later find the scaling there.
-    sums : opens the sum with ``standardize-sum = "masked"``.
 
     Attributes
     ----------

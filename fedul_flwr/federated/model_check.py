@@ -13,14 +13,14 @@ import math
 import numpy as np
 
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.types import Arrays, InputShape, l2_norm
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_data import ClientState
+from fedul_flwr.federated.ledger import Asked
 from fedul_flwr.federated.masked_update import fewest_summed
 from fedul_flwr.federated.messages import ARRAYS
-from fedul_flwr.federated.transcript import Asked
 
 ACCEPTED, AT_ROUND = "accepted-model", "of round"
 """Name under which a client keeps the last model that it accepted, and the array of its round."""

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedul_flwr.data.class_scores import checked_labels, labels_from_scores
+from fedul_flwr.data.class_labels import checked_labels, labels_from_scores
 from fedul_flwr.data.types import UNLABELED, Floats, Propagated
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import (

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import PropagationSettings, XCLPSettings
-from fedul_flwr.data.class_scores import labels_from_scores
+from fedul_flwr.data.class_labels import labels_from_scores
 from fedul_flwr.data.types import (
     UNLABELED,
     Arrays,
@@ -36,7 +36,7 @@ from fedul_flwr.propagation.solve import (
     reweigh_by_prior,
     scores_of,
 )
-from fedul_flwr.secure.backends import BACKENDS
+from fedul_flwr.secure.encrypted_distances import BACKENDS
 from fedul_flwr.secure.identities import Identities
 from fedul_flwr.secure.rowsums import check_row, check_words, open_rows, pair_masks, split_share
 from fedul_flwr.secure.similarity import Encode, SimilarityBackend, Task

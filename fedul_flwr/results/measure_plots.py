@@ -75,7 +75,6 @@ def confusion_figure(
     Parameters
     ----------
     matrix : ``(K, K)`` numbers of points, or ``(K, K + 1)`` where some have no prediction.
-    class_names : K names; numbers if they are not known.
     """
     counts = np.asarray(matrix)
     rows, columns = counts.shape
@@ -125,10 +124,6 @@ def reliability_figure(measures: Mapping[str, Any]) -> Figure:
     """Accuracy over confidence in bins, and the share of points in each.
 
     Bins of few points are hollow, and no line leads to them.
-
-    Parameters
-    ----------
-    measures : measures by the name of their predictions.
     """
     figure = new_figure(5.6, 5.2)
     above, below = map(style, figure.subplots(2, 1, sharex=True, height_ratios=[3, 1]))
@@ -219,12 +214,6 @@ def label_figures(
     """Figures about labels: scores per source and per client, and errors of the most confident.
 
     Also the confusion matrix of the first source.
-
-    Parameters
-    ----------
-    scores : content of ``labels.json``, see
-        :func:`fedul_flwr.run.scores.score_labels`; without scores there are no figures.
-    class_names : K names; None if they are not known.
     """
     scored = scored_sources(scores)
     if not scored:

@@ -18,8 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
 
-from fedul_flwr.config.base import modules_from
-from fedul_flwr.config.class_priors import PriorsLike, checked_prior, in_order, parse_prior
+from fedul_flwr.config.base import PriorsLike, checked_prior, in_order, modules_from, parse_prior
 from fedul_flwr.config.run_config import LAST_MODEL
 from fedul_flwr.config.shared import (
     RUN,

@@ -133,14 +133,7 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 class TensorBoard:
-    """Event files in the run's directory; a resumed run writes a new file.
-
-    Parameters
-    ----------
-    directory : the run's directory.
-    settings : hyperparameters.
-    step : the first new step; later steps in earlier files become invalid.
-    """
+    """Event files in the run's directory; a resumed run writes a new file."""
 
     def __init__(
         self, directory: store.RunDirectory, settings: Mapping[str, Scalar], step: int

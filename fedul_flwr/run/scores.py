@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import load_file
 
-from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.run_files.label_files import (
     SOURCES,
     file_name,
     pseudo_labels_file,
     read_labels,
 )
-from fedul_flwr.data.set_split import SetTruth
+from fedul_flwr.data.split import LabelTruth, SetTruth
 from fedul_flwr.data.types import UNLABELED, Floats, Ints, Propagated
 from fedul_flwr.federated.messages import PRIOR_FIT
 from fedul_flwr.run.measures import balanced_accuracy, confusion, per_class
@@ -33,10 +32,7 @@ class Score(NamedTuple):
 
     Attributes
     ----------
-    points : number of points with a known true label.
-    error : percent of them with a wrong label or none.
     balanced_accuracy : percent of correct labels per class, mean over classes that occur.
-    unreached : percent without a label.
     """
 
     points: int
@@ -67,12 +63,6 @@ def risk_coverage(confidence: Floats, right: Floats, at: int = 100) -> tuple[Flo
     Parameters
     ----------
     confidence, right : ``(n,)``, n > 0; ``right`` is 1 for a correct label, else 0.
-    at : number of fractions.
-
-    Returns
-    -------
-    Fractions of points in (0, 1], and percent of wrong labels among each; points of equal
-    confidence count by their mean, as their order is arbitrary.
     """
     order = np.argsort(-confidence, kind="stable")
     _, group, sizes = np.unique(-confidence[order], return_inverse=True, return_counts=True)
@@ -87,12 +77,6 @@ def score_labels(folder: Path, truths: Sequence[LabelTruth], num_classes: int) -
     """Compare the files of labels of a simulation's clients with true labels.
 
     Only new points count if there are some (``labels.new-fraction``), else all unlabeled ones.
-
-    Parameters
-    ----------
-    folder : has one folder per client, by number.
-    truths : true labels of the clients, in order.
-    num_classes : K.
 
     Returns
     -------
@@ -119,12 +103,6 @@ def score_pseudo_labels(
     folder: Path, server_round: int, truths: Sequence[LabelTruth]
 ) -> dict[str, float | None]:
     """Compare the pseudo labels of a simulation's clients in one round with true labels.
-
-    Parameters
-    ----------
-    folder : has one folder per client, by number; clients without a file of this round are
-        ignored.
-    truths : true labels of the clients, in order.
 
     Returns
     -------
@@ -193,12 +171,6 @@ def _scored(labels: Mapping[int, tuple[Propagated, Ints]], num_classes: int) -> 
 def score_priors(folder: Path, server_round: int, truths: Sequence[SetTruth]) -> dict[str, Any]:
     """Results of the clients' checks of their class priors in one round, beside the true priors.
 
-    Parameters
-    ----------
-    folder : has one folder per client, by number; clients without a check in this round are left
-        out.
-    truths : what is true of the clients' sets, in order; empty if unknown.
-
     Returns
     -------
     ``{"prior_fit": scores}`` for the summary; empty without checks. Scores are ``sets``, how many
@@ -244,15 +216,9 @@ def training_warnings(
 
     Parameters
     ----------
-    built_in : whether the method is one of ours, whose objectives count confident points.
     lines : lines of ``metrics.jsonl``. ``confident_share`` is the share of the points that could
         have a pseudo label and were trained on one; ``update_norm`` the L2 norm of the change of
         the model's weights in the round.
-
-    Returns
-    -------
-    A sentence by the metric's name for each metric that was 0 in a round, and for the share of
-    confident points if it was 0 in half of the rounds or more; empty if all is well.
     """
     words = {
         "confident_share": "No point reached the threshold of confidence in {rounds}: no confident "
@@ -278,13 +244,7 @@ _WAITED = 10.0
 
 
 def slow_evaluation(lines: Sequence[Mapping[str, Any]]) -> str:
-    """A sentence that proposes `evaluate-every`, if evaluations take longer than training.
-
-    Parameters
-    ----------
-    lines : lines of ``metrics.jsonl``. An evaluation runs beside the next round, which then waits
-        for it (``seconds_waiting``).
-    """
+    """A sentence that proposes `evaluate-every`, if evaluations take longer than training."""
     waited = sum(line.get("seconds_waiting") or 0.0 for line in lines)
     trained = [line["seconds"] - (line.get("seconds_waiting") or 0.0) for line in lines]
     evaluated = [s for line in lines if (s := line.get("seconds_evaluation")) is not None]
@@ -340,7 +300,6 @@ def shares_warning(
     ----------
     parts : class counts ``(K,)`` of labeled points by their name, such as ``"test points"``.
     prior : ``(K,)``.
-    advice : what to do, as a part of a sentence; empty for nothing.
     """
     far = {name: n for name, n in parts.items() if n.sum() and is_far(n, prior)}
     if not far:
@@ -366,7 +325,6 @@ def one_class_warning(
     Parameters
     ----------
     matrix : ``(K, K)`` or ``(K, K + 1)``, from :func:`fedul_flwr.run.measures.confusion`.
-    model, points : what they are called in the sentence.
     """
     predicted = matrix.sum(axis=0)[: len(matrix)]
     k = int(predicted.argmax())

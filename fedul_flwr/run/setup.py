@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import ast
+import hashlib
+import importlib.util
+import sys
+import sysconfig
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from logging import INFO
 from pathlib import Path
 from typing import Any
@@ -17,31 +24,161 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fedul_flwr.config.base import load_reference, user_code
-from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.protection import unprotected
-from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.methods import METHODS, find_method
+from fedul_flwr.config.run_config import LOCATION_SETTINGS, RunConfig
 from fedul_flwr.config.shared import PRETRAINED, is_function
-from fedul_flwr.config.trusted_modules import remember_run
+from fedul_flwr.config.trusted_modules import BUILT_IN, named_modules, remember_run
+from fedul_flwr.data.cache import cache_key
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, unnamed_columns
-from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.records import recorded_clients
 from fedul_flwr.data.run_files.store import BEST_MODEL, describe_environment
 from fedul_flwr.data.safe_files import write_atomically
-from fedul_flwr.data.set_split import SetTruth
+from fedul_flwr.data.split import LabelTruth, SetTruth
 from fedul_flwr.data.standardize import Moments, Scaling, SharedScaling
 from fedul_flwr.data.tables import Missing
 from fedul_flwr.data.types import Content, Floats
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.disclosure import disclosures, settings_digest
+from fedul_flwr.federated.disclosure import disclosures, settings_digest, unprotected
 from fedul_flwr.federated.grid import PackingGrid
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.learning.device import choose_device, choose_dtype
-from fedul_flwr.models.last_layer import TwoHeads
-from fedul_flwr.models.torchvision_model import TorchvisionModel, pretrained_arrays
+from fedul_flwr.models.parts import TwoHeads
+from fedul_flwr.models.resnets import TorchvisionModel, pretrained_arrays
 from fedul_flwr.run.server_data import ServerData, open_server_data
-from fedul_flwr.run.user_content import changed_content, user_content
+
+# What a trial depends on beside its settings: the files and modules that these name.
+
+START = "start-from"
+_MODELS = "*.safetensors"
+"""Files of a run that a run can start from."""
+_OURS = "fedul_flwr"
+
+
+def user_content(config: RunConfig, only: Collection[str] = ()) -> dict[str, str]:
+    """SHA-256 of what each setting names, by its key.
+
+    A file or a folder counts with all its content, but for what has the run's own output, and a run
+    to start from with its models. A module counts with the user's own modules that it imports.
+    Names of data sets, models and modules that are installed do not count, nor does what does not
+    exist.
+    """
+    content: dict[str, str] = {}
+    flat = config.to_flat()
+    for key, value in flat.items():
+        if key in LOCATION_SETTINGS or (only and key not in only):
+            continue
+        if not isinstance(value, str) or not value:
+            continue
+        modules = _modules(key, value)
+        path = Path(value)
+        if modules:
+            files = sorted(set(_user_files(modules)))
+        elif path.is_absolute() and path.exists():
+            files = sorted(_files(path, _MODELS if key == START else "*", Path(config.output)))
+        else:
+            continue
+        if files:
+            content[key] = _digest(files, path if path.is_dir() else None)
+    return content
+
+
+def changed_content(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """Settings whose files or modules have another content now."""
+    return (setting for setting, digest in now.items() if then.get(setting, digest) != digest)
+
+
+def _files(path: Path, pattern: str, output: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+        return
+    results = path / output.relative_to(path).parts[0] if path in output.parents else None
+    for file in path.rglob(pattern):
+        if results is not None and file.is_relative_to(results):
+            continue
+        if file.is_file() and not any(
+            part.startswith(".") or part == "__pycache__" for part in file.relative_to(path).parts
+        ):
+            yield file
+
+
+def _digest(files: Iterable[Path], folder: Path | None) -> str:
+    """Digest of names and contents; of a file outside of ``folder`` the last part of the name."""
+    total = hashlib.sha256()
+    for file in files:
+        name = file.relative_to(folder).as_posix() if folder else file.name
+        with suppress(OSError):  # the run itself says what it cannot read
+            total.update(f"{name}\0{_file_digest(file, cache_key('', [file]))}\0".encode())
+    return total.hexdigest()
+
+
+@lru_cache(maxsize=100_000)
+def _file_digest(file: Path, _version: str) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _modules(key: str, value: str) -> list[str]:
+    """Modules that a setting names: of a method also those of its two sides."""
+    if key not in BUILT_IN or not named_modules({key: value}):
+        return []
+    names = [value]
+    if key == "method" and value not in METHODS:
+        method = find_method(value)
+        names.append(method.disclosures)
+        classes = (method.strategy_class, method.client_class, *method.tables.values())
+        names += [kind.__module__ for kind in classes]
+    modules = (name.partition(":")[0] for name in names if name)
+    return [name for name in dict.fromkeys(modules) if name.partition(".")[0] != _OURS]
+
+
+def _user_files(modules: Iterable[str]) -> Iterator[Path]:
+    """Source files of modules that are not installed, and of those that they import."""
+    seen: set[str] = set()
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        if name in seen or not name:
+            continue
+        seen.add(name)
+        file = _source(name)
+        if file is None:
+            continue
+        yield file
+        parents = name.split(".")
+        waiting += [".".join(parents[:depth]) for depth in range(1, len(parents))]
+        with suppress(OSError, SyntaxError, ValueError):
+            waiting += _imports(ast.parse(file.read_bytes()), name, file)
+
+
+def _source(name: str) -> Path | None:
+    """Source file of a module of the user's own; None for an installed one or if there is none."""
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names or top == _OURS:
+        return None
+    spec: Any = None
+    with suppress(ImportError, ValueError, AttributeError):
+        spec = importlib.util.find_spec(name)
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        return None
+    file = Path(spec.origin).resolve()
+    installed = (Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib"))
+    return None if any(file.is_relative_to(folder) for folder in installed) else file
+
+
+def _imports(tree: ast.AST, name: str, file: Path) -> Iterator[str]:
+    """Names of modules that the source of module ``name`` imports anywhere."""
+    package = name.split(".") if file.name == "__init__.py" else name.split(".")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*start, *([node.module] if node.module else [])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names if base)
+
 
 CONTENT = "content"
 """Entry of ``config.json``: digests of the files with data, by the setting that names them."""
@@ -56,15 +193,6 @@ def load_starting_weights(
     Arrays are matched by name and shape. Heads (the last linear layer, and a second one) keep their
     random weights if the source has none or one for another number of classes. A model with two
     heads also accepts the weights of the same model with one.
-
-    Parameters
-    ----------
-    source : setting ``start-from``.
-    class_names : what a function of the user's gets.
-
-    Returns
-    -------
-    Names of the arrays that keep their random weights.
     """
     plain = model.model if isinstance(model, TwoHeads) else model
     if source == PRETRAINED:

@@ -172,9 +172,6 @@ class Address:
 
     Attributes
     ----------
-    session : 32 bytes unique to the session.
-    attempt : number of the attempt at a step that may be repeated.
-    step : name of the step.
     source, destination : clients; :data:`EVERYBODY` for several. For a key that both need, the
         lower one first.
     """
@@ -279,12 +276,7 @@ class Session:
 
     Attributes
     ----------
-    client : the client's number.
-    private : its private key.
     public : public keys of all participants, in ascending order of their numbers.
-    sizes : number of points of all participants.
-    nonce : 32 bytes chosen by the server.
-    server_round : round of the run.
     """
 
     client: int
@@ -349,10 +341,6 @@ class Session:
         """State for a masked sum, without the private key.
 
         For each participant 32 bytes shared with this client, zeros for this client itself.
-
-        Parameters
-        ----------
-        shares : what :meth:`mask_share` of each peer has sent; others have dropped out.
         """
         left = [client for client in self.public if client == self.client or client in shares]
         roots = [
@@ -463,12 +451,7 @@ def mask_key(root: bytes, attempt: int) -> bytes:
 def participants_message(
     keys: Mapping[int, Arrays], sizes: Mapping[int, int]
 ) -> dict[str, NDArray[Any]]:
-    """The server's message to all clients about the participants.
-
-    Parameters
-    ----------
-    keys : the answer of :func:`new_key` of each.
-    """
+    """The server's message to all clients about the participants."""
     clients = sorted(keys)
     return {
         PARTICIPANTS: np.array(clients, dtype=np.int64),

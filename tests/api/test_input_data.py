@@ -12,9 +12,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, TensorDataset
 
-from fedul_flwr.api.input_data import CLIENT, dataset_of
-from fedul_flwr.api.keywords import flat_settings
-from fedul_flwr.api.points import stored_points
+from fedul_flwr.api.input_data import CLIENT, dataset_of, flat_settings, stored_points
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.data.cache import cache_directory, clear_cache, measure_cache
 from fedul_flwr.data.columns import Column, Columns, parse_columns

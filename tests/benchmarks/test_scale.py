@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import scale
-from fedul_flwr.secure.backends import BACKENDS
+from fedul_flwr.secure.encrypted_distances import BACKENDS
 
 ONES: dict[str, dict[str, float]] = {
     "membership": dict.fromkeys(("once", "round", "reply", "described", "prepare_down"), 1.0),

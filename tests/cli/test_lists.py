@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner
 
-from fedul_flwr.cli.help import complete_assignment
 from fedul_flwr.cli.main import app
+from fedul_flwr.cli.options import complete_assignment
 from fedul_flwr.data.sources import NAMED_DATASETS, NamedDataset, load_source
 
 runner = CliRunner()

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
-from fedul_flwr.config.overrides import parse_overrides
+from fedul_flwr.config.user_files import parse_overrides
 from fedul_flwr.errors import UserError
 from tests.support.refusals import code_of
 
@@ -85,7 +85,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
     summary = types.ModuleType("summary")
     summary.print_summary = stage.summaries.append  # type: ignore[attr-defined]
     summary.print_comparison = lambda outputs, seconds: stage.summaries.append(outputs)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fedul_flwr.results.printed_summary", summary)
+    monkeypatch.setitem(sys.modules, "fedul_flwr.results.facts", summary)
     return stage
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from fedul_flwr.config.document import settings_page
 from fedul_flwr.config.method_settings import LabelSettings
-from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.run_config import LAST_MODEL, default_flat, parse_flat, resolve
 from fedul_flwr.config.sections import FedProxSettings
+from fedul_flwr.config.user_files import parse_overrides
 from tests.support.given_labels_method import GIVEN_METHOD
 from tests.support.refusals import refuses
 

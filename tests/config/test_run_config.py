@@ -12,10 +12,10 @@ import pytest
 from fedul_flwr.config.base import KINDS, Settings
 from fedul_flwr.config.method_settings import FedULSettings, UnlabeledSetSettings
 from fedul_flwr.config.methods import METHODS, Method
-from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.run_config import RunConfig, all_sections, default_flat, parse_flat
 from fedul_flwr.config.sections import SECTIONS
 from fedul_flwr.config.shared import BaseName, ModelOptions, PartitionName, SharedSettings
+from fedul_flwr.config.user_files import parse_overrides
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.strategy import Strategy
 from tests.support.given_labels_method import GIVEN_METHOD

@@ -10,9 +10,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from fedul_flwr.data.column_cells import Cells, codes, infer_column, numbers
 from fedul_flwr.data.columns import Column, Columns, parse_columns
-from fedul_flwr.data.encode import encode, fit
+from fedul_flwr.data.encode import Cells, codes, encode, fit, infer_column, numbers
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import Table, TableOptions, in_memory
 from fedul_flwr.errors import UserError

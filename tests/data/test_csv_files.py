@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedul_flwr.data.columns import Column, Columns
-from fedul_flwr.data.csv_files import open_csv, read_cell, read_csv_rows, write_cell
-from fedul_flwr.data.csv_numbers import plain_numbers
+from fedul_flwr.data.csv_files import open_csv, plain_numbers, read_cell, read_csv_rows, write_cell
 from fedul_flwr.data.encode import encode
 from fedul_flwr.data.local_data import load_unlabeled_sets
 from fedul_flwr.data.local_files import read_rows

@@ -11,16 +11,19 @@ from hypothesis import strategies as st
 from fedul_flwr.config.method_settings import LabelSettings
 from fedul_flwr.config.methods import Method
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
-from fedul_flwr.data.label_split import (
+from fedul_flwr.data.split import (
     LabelAssignment,
     LabelTruth,
+    Split,
     assign_labels_to_clients,
+    build_split,
+    client_files,
     label_shares,
     open_partly_labeled_points,
     read_released_split,
+    read_split,
     save_split,
 )
-from fedul_flwr.data.split import Split, build_split, client_files, read_split
 from fedul_flwr.data.types import Ints
 from fedul_flwr.errors import UserError
 from tests.data.conftest import write_source

@@ -15,14 +15,14 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.data.run_files.run_lock import (
+from fedul_flwr.data.run_files.store import (
     DirectoryLockedError,
     Role,
+    RunDirectory,
     lock_directory,
     locked,
     require_unlocked,
 )
-from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.engine.simulate import plan_rounds
 from fedul_flwr.errors import StorageError
 from fedul_flwr.run.evaluation import Recorder
@@ -80,7 +80,7 @@ def test_given_a_run_when_another_starts_there_then_it_is_told_who_holds_it(
 def test_given_a_command_then_the_program_that_it_starts_may_write(tmp_path: Path) -> None:
     program = f"""
 from pathlib import Path
-from fedul_flwr.data.run_files.run_lock import locked
+from fedul_flwr.data.run_files.store import locked
 with locked(Path({str(tmp_path)!r}), "server"):
     pass
 """

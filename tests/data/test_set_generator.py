@@ -7,9 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import UnlabeledSetSettings
-from fedul_flwr.data import set_split as set_generator
+from fedul_flwr.data import split as set_generator
 from fedul_flwr.data.seeds import derived_seed, stream
-from fedul_flwr.data.set_split import GeneratedSets, add_prior_noise, draw_priors, generate_sets
+from fedul_flwr.data.split import GeneratedSets, add_prior_noise, draw_priors, generate_sets
 
 Ints = NDArray[np.int64]
 NUM_CLASSES = 4

@@ -11,8 +11,14 @@ from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data import split as split_module
 from fedul_flwr.data.partition import set_aside
 from fedul_flwr.data.safe_files import read_arrays
-from fedul_flwr.data.set_split import generate_sets, open_labeled_points, open_unlabeled_sets
-from fedul_flwr.data.split import Split, build_split, client_files
+from fedul_flwr.data.split import (
+    Split,
+    build_split,
+    client_files,
+    generate_sets,
+    open_labeled_points,
+    open_unlabeled_sets,
+)
 from tests.data.conftest import write_source
 from tests.support.refusals import refuses
 

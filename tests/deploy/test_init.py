@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.deploy import init
-from fedul_flwr.deploy.address import Address, parse_address, parse_listen
-from fedul_flwr.deploy.certificates import make_node_key
+from fedul_flwr.deploy.certificates import Address, make_node_key, parse_address, parse_listen
 from fedul_flwr.deploy.status import NONE, rows
 from fedul_flwr.secure.identities import read_identities
 from tests.support.refusals import code_of, refuses

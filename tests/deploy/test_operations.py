@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fedul_flwr.data.run_files.current_run import CURRENT_RUN, note_run
-from fedul_flwr.deploy.address import Address
+from fedul_flwr.data.run_files.store import CURRENT_RUN, note_run
+from fedul_flwr.deploy.certificates import Address
 from fedul_flwr.deploy.figures import serve_figures
-from fedul_flwr.deploy.log_lines import line_in_form
-from fedul_flwr.deploy.start import start
+from fedul_flwr.deploy.start import line_in_form, start
 from tests.support.refusals import refuses
 
 LINES = [
@@ -136,7 +135,7 @@ def test_given_a_line_without_content_then_json_has_none_and_text_has_it() -> No
 
 PROGRAM = """
 import os, subprocess, sys
-from fedul_flwr.deploy.log_lines import filter_output
+from fedul_flwr.deploy.start import filter_output
 filter_output("json", "supernode")
 filter_output("json", "supernode")  # as after a new start in the same process
 print("\\033[92mINFO \\033[0m: of itself", flush=True)

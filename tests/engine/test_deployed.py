@@ -63,7 +63,7 @@ def flower(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeFlower:
     monkeypatch.setattr("fedul_flwr.engine.flower_run.FlowerProgram", lambda environment: fake)
     monkeypatch.setattr(deployed.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(
-        "fedul_flwr.results.printed_summary.print_summary", lambda place: print("Summary of", place)
+        "fedul_flwr.results.facts.print_summary", lambda place: print("Summary of", place)
     )
     (tmp_path / "config.toml").write_text(
         '[superlink]\ndefault = "local"\n[superlink.local]\naddress = ":local:"\n'

@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from fedul_flwr.config.base import USER_PATH
-from fedul_flwr.config.overrides import flatten
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.user_files import flatten
 from fedul_flwr.engine import flower_simulation
 from fedul_flwr.engine.flower_run import as_toml, without_proxy
 from fedul_flwr.engine.flower_simulation import (

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.sources import read_source, source_directory
 from fedul_flwr.data.types import Inputs
-from fedul_flwr.extractors.feature_store import BATCH, feature_array, feature_source
-from fedul_flwr.extractors.find import Extractor
+from fedul_flwr.extractors.find import BATCH, Extractor, feature_array, feature_source
 
 
 class Sums:

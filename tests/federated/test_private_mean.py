@@ -13,8 +13,8 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from fedul_flwr.client_app import clip
-from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import default_flat, resolve
+from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.federated.dp import PrivateMean, privacy_spent

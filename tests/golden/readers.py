@@ -19,8 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedul_flwr.api.input_data import dataset_of
-from fedul_flwr.api.points import stored_points
+from fedul_flwr.api.input_data import dataset_of, stored_points
 from fedul_flwr.data.class_labels import class_labels
 from fedul_flwr.data.columns import Columns, parse_columns
 from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets, survey_tables

@@ -13,8 +13,7 @@ from torch.nn import functional
 from benchmarks.method_cost import forward_operations
 from fedul_flwr.config.shared import MODEL_NAMES, ModelOptions
 from fedul_flwr.models import MODELS, build_model
-from fedul_flwr.models.last_layer import feature_layer, inputs_of
-from fedul_flwr.models.parts import UnitRange, scale_variance
+from fedul_flwr.models.parts import UnitRange, feature_layer, inputs_of, scale_variance
 from fedul_flwr.models.registry import FOR_VECTORS
 from tests.support.refusals import refuses
 

@@ -8,7 +8,7 @@ import torch
 
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
-from fedul_flwr.models.torchvision_model import TorchvisionModel
+from fedul_flwr.models.resnets import TorchvisionModel
 from tests.support.refusals import refuses
 
 SMALL = "mobilenet_v3_small"

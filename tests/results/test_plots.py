@@ -23,10 +23,10 @@ from fedul_flwr.results.plots import (
     draw_plots,
     error_figure,
     loss_figure,
+    priors_figure,
     run_figures,
     time_traffic_figure,
 )
-from fedul_flwr.results.priors_figure import priors_figure
 from fedul_flwr.results.report import tables_of
 from fedul_flwr.run.measures import measures
 from tests.support.synthetic_results import label_scores, write_json, write_run

@@ -17,8 +17,8 @@ from fedul_flwr.data.run_files.records import Run, read_run
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.compare_files import compare
 from fedul_flwr.experiments.trial_plan import make_plan
-from fedul_flwr.results import printed_summary
-from fedul_flwr.results.printed_summary import _in_lines
+from fedul_flwr.results import facts
+from fedul_flwr.results.facts import _in_lines
 from fedul_flwr.results.report import report, summaries
 from fedul_flwr.run.measures import measures
 from tests.support.refusals import refuses
@@ -382,7 +382,7 @@ ROWS: Mapping[str, str] = {
 
 
 def lines(monkeypatch: pytest.MonkeyPatch, width: int | None) -> list[str]:
-    monkeypatch.setattr(printed_summary.sys.stdout, "isatty", lambda: width is not None)
+    monkeypatch.setattr(facts.sys.stdout, "isatty", lambda: width is not None)
     monkeypatch.setenv("COLUMNS", str(width or 40))
     return list(_in_lines(ROWS))
 

@@ -21,8 +21,8 @@ from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.learning.local import dump_arrays, load_arrays
 from fedul_flwr.learning.temperature import fit_temperature
 from fedul_flwr.models import build_model
+from fedul_flwr.results.facts import print_summary, summary_rows
 from fedul_flwr.results.predict import load_model
-from fedul_flwr.results.printed_summary import print_summary, summary_rows
 from fedul_flwr.run.evaluation import Errors, Evaluator
 from fedul_flwr.run.measures import measures
 from tests.support.refusals import refuses

@@ -7,10 +7,9 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.run_files.label_files import LEFT_OUT, XCLP, file_name, write_labels
-from fedul_flwr.data.set_split import SetTruth
 from fedul_flwr.data.sources import read_source, source_directory
+from fedul_flwr.data.split import LabelTruth, SetTruth
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.run.scores import (
     risk_coverage,

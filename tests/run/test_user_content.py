@@ -10,7 +10,7 @@ from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.run_files.store import CONFIG, SUMMARY, RunDirectory
 from fedul_flwr.experiments.trial import check_unchanged, prepare_directory
 from fedul_flwr.experiments.trial_plan import make_plan
-from fedul_flwr.run.user_content import changed_content, user_content
+from fedul_flwr.run.setup import changed_content, user_content
 from tests.support.refusals import refuses
 from tests.support.runs import resume, train
 

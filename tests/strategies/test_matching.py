@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.label_split import LabelTruth
+from fedul_flwr.data.split import LabelTruth
 from tests.support.plain_loops import assert_ends_as, fresh, mean_state, split_of, step
 from tests.support.refusals import refuses
 from tests.support.runs import assert_same_run, cut_off, metrics, resume, train

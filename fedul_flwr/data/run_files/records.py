@@ -42,13 +42,7 @@ Rounds = Mapping[str, Sequence[int]]
 
 
 def incidents(lines: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[int]]]:
-    """Rounds in which clients failed, and in which they were away, by client.
-
-    Returns
-    -------
-    ``{"failed": {"Client 3 (st-mary)": [2, 5]}, "away": {}}``, clients in the order of their first
-    incident.
-    """
+    """Rounds in which clients failed, and in which they were away, by client."""
     rounds: dict[str, dict[str, list[int]]] = {FAILED: {}, AWAY: {}}
     for line in lines:
         for kind, by_client in rounds.items():
@@ -127,11 +121,6 @@ def best_line(lines: Sequence[Line], selection: str) -> Line | None:
 
     Of equal rounds the first is kept. By held-out losses a round takes the place of the one kept so
     far if most clients common to both improve, see :func:`improves`.
-
-    Parameters
-    ----------
-    lines : in the order of the rounds.
-    selection : a key of :data:`CRITERION`.
     """
     candidates = [(criterion_value(line, selection), line) for line in lines]
     pairs = [(value, line) for value, line in candidates if value is not None]
@@ -165,16 +154,12 @@ class ClientRecord(BaseModel):
 
     Attributes
     ----------
-    id : the client's number (partition id).
-    name : its owner's name at the SuperLink; empty without one.
-    num_points : n_c.
     set_sizes : ``M`` sizes of its unlabeled sets, n_{c,m}; None without such sets.
     priors : ``M`` rows of ``K`` class priors (Pi_c); None if it did not share them.
     class_counts : ``K`` numbers of points per class; None if they are not known.
     labeled_counts : ``K`` numbers of points with a label; None if the method uses no labels, or
         they are not known.
     condition_number : condition number of ``priors``; large values mean very similar sets.
-    status, reason : ``"accepted"`` or ``"dropped"``, and why.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -218,14 +203,7 @@ class Run:
 
     Attributes
     ----------
-    directory : directory of the run.
-    settings : flat settings by their kebab-case names.
-    data : ``input_shape``, ``num_classes`` and ``class_names``.
     metrics : one dict per round, in the order of the rounds, every round once.
-    summary : the outcome; None while the run is unfinished.
-    federation : the clients; None if they were not recorded.
-    environment : versions and hardware; None if they were not recorded.
-    label : name of the run in legends.
     error : why the run ended early, ``error.txt``; None if it did not.
     labels : scores of labels that clients gave their points, ``labels.json``; None without any.
     measures : all measures on the test set, ``measures.json``; None without any.

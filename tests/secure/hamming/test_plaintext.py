@@ -9,7 +9,7 @@ import pytest
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.propagation.codes import encode, nearest_points, neighbors_by_code
 from fedul_flwr.propagation.solve import normalized_graph
-from fedul_flwr.secure.hamming.plaintext import CODES, PLAINTEXT, SEED, PlaintextServer
+from fedul_flwr.secure.hamming.pairwise import CODES, PLAINTEXT, SEED, PlaintextServer
 from fedul_flwr.secure.similarity import Task
 from tests.propagation.conftest import SEED as SHARED
 from tests.propagation.conftest import clusters
