@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 
 from fedul_flwr import method as kit
 from fedul_flwr.baselines.all_labels import labeled_task
-from fedul_flwr.data.label_split import label_scenario
+from fedul_flwr.data.split import label_scenario
 
 
 class GivenLabels(kit.Strategy):

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
-from fedul_flwr.data.class_scores import labels_from_scores
+from fedul_flwr.data.class_labels import labels_from_scores
 from fedul_flwr.propagation.client import GraphPoints
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
-from fedul_flwr.data.own_points import OwnPoints, labeled_own_points, set_aside
-from fedul_flwr.data.set_split import open_labeled_points, open_unlabeled_sets
+from fedul_flwr.data.split import open_labeled_points, open_unlabeled_sets
+from fedul_flwr.data.types import OwnPoints, labeled_own_points, set_aside
 
 DISCLOSURES = (*kit.TRAINING, kit.Sent(kit.SETUP, ("num-points",), "how many points"))
 """Sent by a client."""

@@ -15,7 +15,7 @@ from fedul_flwr.federated.sparse import HEADER
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.solve import NUM_NEIGHBORS
-from fedul_flwr.secure.backends import BACKENDS
+from fedul_flwr.secure.encrypted_distances import BACKENDS
 
 COUNTS = (100, 1_000, 10_000, 100_000, 1_000_000)
 """Clients in a round."""

@@ -27,7 +27,7 @@ from fedul_flwr.federated.sparse import encode as sparse_encode
 from fedul_flwr.federated.strategy import build_base
 from fedul_flwr.propagation.codes import SEED_BYTES, encode, neighbors_by_code
 from fedul_flwr.propagation.solve import NUM_NEIGHBORS, normalized_graph, propagation_columns
-from fedul_flwr.secure.backends import BACKENDS
+from fedul_flwr.secure.encrypted_distances import BACKENDS
 
 MEGABYTE = 1e6
 

@@ -25,7 +25,7 @@ from fedul_flwr.data.types import Bytes
 from fedul_flwr.engine.in_process import run_in_process
 from fedul_flwr.propagation.codes import hamming
 from fedul_flwr.secure import session as channels
-from fedul_flwr.secure.backends import BACKENDS, PROTOCOLS
+from fedul_flwr.secure.encrypted_distances import BACKENDS, PROTOCOLS
 from fedul_flwr.secure.hamming.pairwise import Party, StepResult
 from fedul_flwr.secure.rowsums import open_rows, pair_masks, split_share, sum_shares
 from fedul_flwr.secure.similarity import Arrays, Task

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from benchmarks import reference_loop
 from fedul_flwr.config.method_settings import UnlabeledSetSettings
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.set_split import GeneratedSets, generate_sets
 from fedul_flwr.data.sources import load_source
+from fedul_flwr.data.split import GeneratedSets, generate_sets
 from fedul_flwr.data.types import Source
 from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.device import retain_freed_memory

@@ -21,7 +21,7 @@ from fedul_flwr.propagation.client import (
     end_propagation,
 )
 from fedul_flwr.propagation.privacy import ClientNoise, privacy_plan
-from fedul_flwr.secure.backends import BACKENDS
+from fedul_flwr.secure.encrypted_distances import BACKENDS
 from fedul_flwr.secure.identities import read_identities
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.rowsums import WrongSumError

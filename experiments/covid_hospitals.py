@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import UnlabeledSetSettings
-from fedul_flwr.data.set_split import generate_sets
+from fedul_flwr.data.split import generate_sets
 
 Rows = NDArray[np.int64]
 SERVER_PARTS = 5

@@ -19,8 +19,8 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.types import Arrays, Content
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import (
@@ -31,6 +31,7 @@ from fedul_flwr.federated.client import (
 )
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.disclosure import answer_with_log
+from fedul_flwr.federated.ledger import Asked
 from fedul_flwr.federated.masked_update import SHARES, Summed, common_records
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -48,7 +49,6 @@ from fedul_flwr.federated.messages import (
     to_record,
     to_records,
 )
-from fedul_flwr.federated.transcript import Asked
 
 ClientBuilder = Callable[[Context], Client[Any]]
 

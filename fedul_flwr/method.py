@@ -33,9 +33,8 @@ from fedul_flwr.config.method_settings import (
     XCLPSettings,
 )
 from fedul_flwr.config.methods import MATCHING, Method
-from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.sections import HeadSettings
+from fedul_flwr.config.sections import DPSettings, HeadSettings
 from fedul_flwr.config.shared import MORE_THAN_MODELS, SIMULATED, UNWEIGHTED
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import (

@@ -15,12 +15,11 @@ from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, refuse_existing, resolve
 from fedul_flwr.config.trusted_modules import named_modules
 from fedul_flwr.data.run_files import store
-from fedul_flwr.data.run_files.current_run import note_run
-from fedul_flwr.data.run_files.run_lock import lock_directory, locked
+from fedul_flwr.data.run_files.store import lock_directory, locked, note_run
 from fedul_flwr.errors import StorageError, UserError, in_one_sentence
 from fedul_flwr.federated.grid import announce_end, polled
 from fedul_flwr.learning.device import retain_freed_memory, set_threads
-from fedul_flwr.results.printed_summary import summary_rows
+from fedul_flwr.results.facts import summary_rows
 from fedul_flwr.results.tracking import refuse_missing, tracked
 from fedul_flwr.run.labeling import label
 from fedul_flwr.run.training import Watch, train

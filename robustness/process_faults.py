@@ -25,7 +25,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.flower_runs import FORK, is_client
-from fedul_flwr.data.run_files.run_lock import require_unlocked
+from fedul_flwr.data.run_files.store import require_unlocked
 from fedul_flwr.engine.flower_simulation import MARK, PREFIX
 from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.errors import UserError

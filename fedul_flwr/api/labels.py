@@ -8,9 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from fedul_flwr.api.input_data import client_numbers, dataset_of, write_once
-from fedul_flwr.api.keywords import flat_settings
-from fedul_flwr.api.points import stored_points
+from fedul_flwr.api.input_data import (
+    client_numbers,
+    dataset_of,
+    flat_settings,
+    stored_points,
+    write_once,
+)
 from fedul_flwr.api.result import Result, facts_table
 from fedul_flwr.api.runs import run
 from fedul_flwr.config.base import Scalar

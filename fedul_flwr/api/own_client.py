@@ -12,10 +12,10 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike, NDArray
 
-from fedul_flwr.api.points import is_frame, stored_points
+from fedul_flwr.api.input_data import is_frame, stored_points
 from fedul_flwr.client_app import clip_by
 from fedul_flwr.client_app import make_client_app as dispatched
-from fedul_flwr.config.class_priors import in_order, is_named
+from fedul_flwr.config.base import in_order, is_named
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
@@ -50,8 +50,8 @@ class OwnClient:
         settings = _settings(context, self.method)
         config = context.node_config
         node = NodeConfig(
-            partition_id=_whole(config.get("partition-id", 0)),
-            num_partitions=_whole(config.get("num-partitions", 0)),
+            partition_id=int(config.get("partition-id", 0)),
+            num_partitions=int(config.get("num-partitions", 0)),
         )
         kind = find_method(self.method).client_class
         data_class, method = self.data_class, self.method
@@ -75,19 +75,10 @@ class OwnClient:
 
 
 def _settings(context: Context, method: str) -> RunConfig:
-    """The run's, as phase ``setup`` brought them; before it the defaults of ``method``.
-
-    The node config is the app's, with keys of any name.
-    """
+    """The run's, as phase ``setup`` brought them; before it the defaults of ``method``."""
     setup = ClientState(context.state).values(SETUP)
     before = {**default_flat(), "method": method}
     return settings_from(str(setup[SETTINGS])) if setup else parse_flat(before)
-
-
-def _whole(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise OwnDataError(f"Node config: {value!r} is no number of a client.", "node-config-wrong")
-    return value
 
 
 class _SetsInMemory(UnlabeledSetData):

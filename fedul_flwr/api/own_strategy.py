@@ -16,7 +16,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, QFedAvg, Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
-from fedul_flwr.api.keywords import flat_settings
+from fedul_flwr.api.input_data import flat_settings
 from fedul_flwr.config.auto_settings import DataSize, with_auto_values
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.methods import METHODS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from fedul_flwr.config.class_priors import PriorsLike
+from fedul_flwr.config.base import PriorsLike
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.run_files.records import Run, number, read_run
 from fedul_flwr.errors import UserError
@@ -80,7 +80,7 @@ class TrainedModel:
         UserError
             If the run has no model yet, or the points do not fit it.
         """
-        from fedul_flwr.api.points import stored_points
+        from fedul_flwr.api.input_data import stored_points
 
         predictor = self.predictor
         points = stored_points(x, predictor.input_shape, predictor.table)

@@ -8,8 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from fedul_flwr.api.input_data import naming_data, number_of_clients
-from fedul_flwr.api.keywords import flat_settings, settings_of_call
+from fedul_flwr.api.input_data import (
+    flat_settings,
+    naming_data,
+    number_of_clients,
+    settings_of_call,
+)
 from fedul_flwr.api.result import Result, TrainedModel, shown
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.user_files import user_path

@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedul_flwr.cli.help import Group, with_examples
-from fedul_flwr.cli.options import RunConfigs
+from fedul_flwr.cli.options import Group, RunConfigs, with_examples
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.errors import UserError
 
@@ -113,7 +112,7 @@ def check(
     ] = "",
 ) -> None:
     """Check on an owner's machine whether its data fit a run, and what would be sent."""
-    from fedul_flwr.config.overrides import parse_overrides
+    from fedul_flwr.config.user_files import parse_overrides
     from fedul_flwr.deploy.check import check_owner
 
     overrides = parse_overrides(run_config or [])
@@ -163,7 +162,7 @@ def status(directory: Consortium) -> None:
 
     from fedul_flwr.deploy.status import OwnerState, spent, state_of_server
     from fedul_flwr.deploy.status import status as states
-    from fedul_flwr.results.printed_summary import print_wide
+    from fedul_flwr.results.facts import print_wide
 
     if (lines := spent(user_path(directory))) is not None:
         _echo(lines)
@@ -241,7 +240,7 @@ def backup(
     output: Annotated[Path, typer.Option("--output", "-o", help="New .tar.gz to write.")],
 ) -> None:
     """Copy the server's folder, with its database and keys, into one file."""
-    from fedul_flwr.deploy.backup import backup
+    from fedul_flwr.deploy.status import backup
 
     backup(user_path(directory), user_path(output))
     typer.echo(f"Written: {output}. It holds the server's key: keep it as secret.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedul_flwr.cli.help import choices, columns, complete_method, complete_setting
+from fedul_flwr.cli.options import choices, columns, complete_method, complete_setting
 
 if TYPE_CHECKING:
     from fedul_flwr.config.document import SettingNote

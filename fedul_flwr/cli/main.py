@@ -16,15 +16,12 @@ import click
 import typer
 
 from fedul_flwr import __version__
-from fedul_flwr.cli.compare import compare
 from fedul_flwr.cli.deploy import deploy
+from fedul_flwr.cli.experiments import compare, reproduce, tune
 from fedul_flwr.cli.finished_model import evaluate, export, pack, predict
-from fedul_flwr.cli.help import Group, with_examples, with_way_out
-from fedul_flwr.cli.label import label
 from fedul_flwr.cli.lists import datasets, methods, settings
-from fedul_flwr.cli.reproduce import reproduce
-from fedul_flwr.cli.simulated_run import demo, run
-from fedul_flwr.cli.tune import tune
+from fedul_flwr.cli.options import Group, with_examples, with_way_out
+from fedul_flwr.cli.simulated_run import demo, label, run
 from fedul_flwr.engine.shell import end_like_ctrl_c, exit_code, open_streams, stop_behind
 from fedul_flwr.errors import in_one_sentence
 
@@ -210,10 +207,7 @@ def cache(
 
 
 def program() -> None:
-    """Run the command line as a program, which ends at once when it is done.
-
-    To take down a Python that has loaded torch, matplotlib and scikit-learn takes a second.
-    """
+    """Run the command line as a program, which ends at once when it is done."""
     open_streams()
     end_like_ctrl_c()
     code = 0

@@ -3,16 +3,168 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
+import click
 import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from fedul_flwr.cli.help import complete_assignment
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.errors import UserError
+
+# Help of commands and completion in a shell.
+
+
+def complete_method(incomplete: str) -> Iterator[tuple[str, str]]:
+    """Names of methods with their descriptions."""
+    from fedul_flwr.config.methods import METHODS
+
+    return ((n, method.line) for n, method in METHODS.items() if n.startswith(incomplete))
+
+
+def complete_setting(incomplete: str) -> Iterator[str]:
+    """Names of settings and of their tables."""
+    from fedul_flwr.config.run_config import all_sections, default_flat
+
+    return (name for name in (*all_sections(), *default_flat()) if name.startswith(incomplete))
+
+
+def complete_assignment(incomplete: str) -> Iterator[str]:
+    """The last ``key=value`` of settings: its key, or its value if it has choices."""
+    before, space, last = incomplete.rpartition(" ")
+    key, sign, value = last.partition("=")
+    if not sign:
+        from fedul_flwr.config.run_config import default_flat
+
+        completions = [f"{option}=" for option in default_flat() if option.startswith(key)]
+    else:
+        completions = [f"{key}={option}" for option in choices(key) if option.startswith(value)]
+    return (before + space + text for text in completions)
+
+
+def choices(key: str) -> tuple[str, ...]:
+    """Values that a setting takes, or of `method`, `dataset` and `model` those that have a name."""
+    from fedul_flwr.config.document import every_setting
+    from fedul_flwr.config.methods import METHODS
+    from fedul_flwr.config.shared import MODEL_NAMES
+    from fedul_flwr.data.sources import NAMED_DATASETS
+
+    named = {
+        "method": tuple(METHODS),
+        "dataset": tuple(entry.name for entry in NAMED_DATASETS),
+        "model": MODEL_NAMES,
+    }
+    if key in named:
+        return named[key]
+    for note in every_setting():
+        if note.key == key and note.default in ("true", "false"):
+            return ("true", "false")
+        if note.key == key and note.has_choices:
+            return note.allowed
+    return ()
+
+
+_NARROW = 80
+"""Columns below which Typer's tables cut names of options; lists take their place."""
+_WIDEST = 100
+"""Columns of text, however wide the terminal is."""
+
+
+def columns() -> int:
+    """Width for text in this terminal."""
+    return min(shutil.get_terminal_size().columns, _WIDEST)
+
+
+def with_examples(*examples: str) -> dict[str, Any]:
+    """Arguments of ``app.command`` for a command whose help ends with ``examples``."""
+    return {"cls": Command, "epilog": "\n".join(examples)}
+
+
+class _Stacked(click.HelpFormatter):
+    """Options and commands in one column, each with its description below."""
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], *_: Any, **__: Any) -> None:
+        for name, text in rows:
+            self.write_text(name)
+            self.indent()
+            self.write_text(text.replace("\\[", "["))  # Typer escapes it for rich
+            self.dedent()
+
+
+class _Helped(click.Command):
+    """Prints its examples below Typer's help, and in a narrow terminal click's help."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        epilog, self.epilog = self.epilog, None  # Typer would join its lines
+        try:
+            width = shutil.get_terminal_size().columns
+            if width < _NARROW:
+                stacked = _Stacked(width=max(width, 20))
+                click.Command.format_help(self, ctx, stacked)
+                formatter.write(stacked.getvalue())
+            else:
+                super().format_help(ctx, formatter)
+        finally:
+            self.epilog = epilog
+        if epilog:
+            formatter.write("\nExamples:\n" if width < _NARROW else " Examples:\n")
+            formatter.write("".join(f"  {line}\n" for line in epilog.splitlines()))
+
+
+class Command(_Helped, TyperCommand):
+    """A command with examples, see :func:`with_examples`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for argument, text in _argument_helps(self):
+            argument.help = text
+
+
+class Group(_Helped, TyperGroup):
+    """A group of commands with examples."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Newer versions of click suggest commands themselves.
+        self.suggest_commands = not hasattr(click.exceptions, "NoSuchCommand")
+
+
+def with_way_out(error: click.UsageError) -> click.UsageError:
+    """An error that says how a setting, or the number of clients, is given to the command."""
+    command = error.ctx.command if error.ctx is not None else None
+    if "run_config" not in [part.name for part in (command.params if command else ())]:
+        return error
+    from fedul_flwr.config.methods import METHODS
+    from fedul_flwr.config.run_config import default_flat
+
+    match = re.search(r"(?:--|\()([a-z][\w.-]*)(?:=([^\s)]+))?", error.message)
+    name, value = (match[1].replace("_", "-"), match[2] or "…") if match else ("", "")
+    if name in METHODS:
+        name, value = "method", name
+    elif f"num-{name}" in default_flat():
+        name = f"num-{name}"
+    if name == "clients":
+        hint = "The number of clients is --num-supernodes."
+    elif name in default_flat():
+        hint = f"Settings follow -c: -c '{name}={value}'."
+    else:
+        return error
+    return click.UsageError(f"{error.message.rstrip('.')}. {hint}", error.ctx)
+
+
+def _argument_helps(command: click.Command) -> Iterator[tuple[TyperArgument, str]]:
+    """Help of positional arguments from the annotations; click 8.5 overwrites Typer's."""
+    hints = get_type_hints(command.callback, include_extras=True)
+    for parameter in command.params:
+        if isinstance(parameter, TyperArgument):
+            [info] = get_args(hints[str(parameter.name)])[1:]
+            yield parameter, info.help
+
 
 RunConfigs = Annotated[
     list[str] | None,
@@ -119,13 +271,7 @@ def local_copies(options: list[str] | None) -> dict[str, Path]:
 
 
 def refuse_options(options: Mapping[str, object], where: str) -> None:
-    """Refuse options that were given and have no effect.
-
-    Parameters
-    ----------
-    options : value by option; an option without an effect must be empty.
-    where : end of the message, such as ``with --print: leave it out``.
-    """
+    """Refuse options that were given and have no effect."""
     for option, value in options.items():
         if value:
             raise UserError(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedul_flwr.cli import options
-from fedul_flwr.config.overrides import parse_overrides
-from fedul_flwr.engine.fork_server import load_early
+from fedul_flwr.config.user_files import parse_overrides, user_path
+from fedul_flwr.engine.shell import load_early
 from fedul_flwr.engine.simulate import (
     Simulation,
     number_of_clients,
@@ -26,6 +26,7 @@ from fedul_flwr.errors import UserError
 if TYPE_CHECKING:
     from fedul_flwr.config.base import Scalar
     from fedul_flwr.config.run_config import RunConfig
+
 
 Federation = Annotated[
     str | None,
@@ -108,7 +109,7 @@ def run(
         named=bool(config.resume or overrides.get("output")),
         message_log=message_log,
     )
-    from fedul_flwr.results.printed_summary import print_summary
+    from fedul_flwr.results.facts import print_summary
 
     print_summary(directory)
 
@@ -117,7 +118,7 @@ def _run_on_federation(name: str, overrides: Mapping[str, Any], verbose: bool) -
     """Run among the SuperNodes of SuperLink ``name``, and print the summary."""
     from fedul_flwr.config.run_config import resolve
     from fedul_flwr.engine.deployed import run_deployed
-    from fedul_flwr.results.printed_summary import print_summary
+    from fedul_flwr.results.facts import print_summary
 
     config = resolve(overrides, base_dir=Path.cwd())
     if config.resume and "num-rounds" in overrides:
@@ -173,7 +174,7 @@ def demo(
     """Learn handwritten digits without labels, and compare with all labels on the same split."""
     load_early()
     from fedul_flwr.config.run_config import resolve
-    from fedul_flwr.data.run_files.run_lock import require_unlocked
+    from fedul_flwr.data.run_files.store import require_unlocked
 
     start = time.monotonic()
     outputs: dict[str, Path] = {}
@@ -185,6 +186,58 @@ def demo(
         overrides = {"method": method, "selection": selection, "output": output}
         config = resolve(overrides, base_dir=Path.cwd())
         run_here(config, Simulation(num_supernodes))
-    from fedul_flwr.results.printed_summary import print_comparison
+    from fedul_flwr.results.facts import print_comparison
 
     print_comparison(outputs, time.monotonic() - start)
+
+
+# The command line's ``label``: clients label their own points, without training.
+
+_METHOD = "xclp-predict"
+
+
+def label(
+    run_config: options.RunConfigs = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, file_okay=False, help="Directory of a run: compare features of its model."
+        ),
+    ] = None,
+    num_supernodes: options.NumSupernodes = 10,
+    output: options.Output = None,
+    client_cpus: options.ClientCpus = 1,
+    client_gpus: options.ClientGpus = 0.0,
+    verbose: options.Verbose = False,
+    engine: options.EngineName = "processes",
+    ray_address: options.RayAddress = "",
+    message_log: options.MessageLog = None,
+) -> None:
+    """Let clients label their unlabeled points from each other's labels, without training."""
+    from fedul_flwr.config.methods import find_method
+    from fedul_flwr.config.run_config import resolve
+
+    overrides = {"method": _METHOD, **parse_overrides(run_config or [])}
+    method = str(overrides["method"])
+    if find_method(method).trains:
+        raise UserError(
+            f"Setting method = {method!r} trains a model: use fedul-flwr run.",
+            "method-mismatch",
+            setting="method",
+        )
+    if output is not None:
+        overrides["output"] = str(output)
+    if model is not None:
+        from fedul_flwr.run.resolve_settings import with_model
+
+        overrides = with_model(overrides, user_path(model))
+    config = resolve(overrides, base_dir=Path.cwd())
+    directory = simulate(
+        config,
+        Simulation(num_supernodes, client_cpus, client_gpus, verbose, engine, ray_address),
+        named=bool(overrides.get("output")),
+        message_log=message_log,
+    )
+    from fedul_flwr.results.facts import print_summary
+
+    print_summary(directory)

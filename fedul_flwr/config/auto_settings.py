@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeVar
 from fedul_flwr.config.base import AUTO, Scalar, any_of
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.config.shared import VIEWS, is_function
 from fedul_flwr.errors import UserError
 
@@ -67,14 +67,7 @@ class Choice(NamedTuple):
 def auto_values(
     size: DataSize, model: str = AUTO, clipping: str = "none", *, updates: bool = True
 ) -> dict[str, Choice]:
-    """The values of :data:`AUTO_KEYS` for data of this size.
-
-    Parameters
-    ----------
-    model : setting `model`; another value than `auto` is kept, and the step size follows from it.
-    clipping : setting `dp.clipping`; with another value than `none` the model has no batch norm.
-    updates : whether clients train the model; if not, its last layer alone is made.
-    """
+    """The values of :data:`AUTO_KEYS` for data of this size."""
     sides = " x ".join(map(str, size.shape))
     form = f"images of {sides}" if len(size.shape) > 1 else f"vectors of {sides} numbers"
     points = f"points are {form}"
@@ -124,13 +117,7 @@ def _augmentation(shape: tuple[int, ...]) -> str:
 
 
 def _steps(points: float | None, least: int, epochs: int) -> tuple[int, int]:
-    """Batch size and epochs for a client of so many points.
-
-    Parameters
-    ----------
-    least : number of steps of a round that more epochs make up for.
-    epochs : of a round, unless it has too few or too many steps.
-    """
+    """Batch size and epochs for a client of so many points."""
     if points is None:
         return BATCH, epochs
     batch = BATCH
@@ -223,13 +210,7 @@ def refuse_other_kind(
     input_shape: tuple[int, ...],
     model_shape: tuple[int, ...] | None = None,
 ) -> None:
-    """Refuse settings that have no effect, because they are for the other kind of points.
-
-    Parameters
-    ----------
-    input_shape : of a point as it is stored.
-    model_shape : of what the model takes; by default the same.
-    """
+    """Refuse settings that have no effect, because they are for the other kind of points."""
     if settings.standardize == "owner" and settings.measure_forgetting:
         raise UserError(
             "Setting measure-forgetting = true needs the clients' points as they see them, and "

@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from fedul_flwr.config.base import AUTO, KINDS, OnlyWith, Settings, word_of
-from fedul_flwr.config.overrides import FLOWER_ROUNDS, ROUNDS
 from fedul_flwr.config.run_config import all_sections, users_of
 from fedul_flwr.config.shared import SharedSettings
+from fedul_flwr.config.user_files import FLOWER_ROUNDS, ROUNDS
 
 
 def defaults_toml() -> str:
@@ -53,15 +53,7 @@ def settings_page() -> str:
 
 
 class SettingNote(NamedTuple):
-    """Description of a setting.
-
-    Attributes
-    ----------
-    key : with its table, as in a run config.
-    default : as TOML.
-    allowed : type and bounds, or all values as TOML separated by commas.
-    meaning : one or more sentences.
-    """
+    """Description of a setting."""
 
     key: str
     default: str

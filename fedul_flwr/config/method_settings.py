@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from fedul_flwr.config.base import OR_ADAPTIVE, Settings, only_with, only_without
-from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.config.shared import NEW_SPLIT, SIMULATED
 
 LABELED_CLIENTS = only_without("scenario.labels-at", "server")

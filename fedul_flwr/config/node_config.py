@@ -15,9 +15,8 @@ from fedul_flwr.config.method_settings import (
     XCLPSettings,
 )
 from fedul_flwr.config.methods import METHODS, find_method
-from fedul_flwr.config.privacy import PLAIN_MEANS, DPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.sections import HeadSettings
+from fedul_flwr.config.sections import PLAIN_MEANS, DPSettings, HeadSettings
 from fedul_flwr.config.trusted_modules import BUILT_IN, named_modules
 from fedul_flwr.errors import OwnDataError, UserError
 
@@ -110,13 +109,7 @@ class OwnerLimits(Settings):
         return {key: value for key, value in self.to_flat().items() if key in _KEYS}
 
     def check_modules(self, flat: Mapping[str, Any]) -> None:
-        """Refuse settings that name a module which the owner does not allow.
-
-        Parameters
-        ----------
-        flat : settings as the server sent them: parsing them would already import a method's
-            module.
-        """
+        """Refuse settings that name a module which the owner does not allow."""
         for key in BUILT_IN:
             for name in named_modules({key: flat.get(key)}):
                 if name not in self._allowed_methods:

@@ -18,12 +18,17 @@ from fedul_flwr.config.method_settings import (
     LabelSettings,
 )
 from fedul_flwr.config.methods import METHODS, Method, find_method
-from fedul_flwr.config.overrides import with_rounds
-from fedul_flwr.config.privacy import DPSettings, refuse_unaccounted
-from fedul_flwr.config.sections import CLOSED_FORM, SECTIONS, HeadSettings, ScaffoldSettings
+from fedul_flwr.config.sections import (
+    CLOSED_FORM,
+    SECTIONS,
+    DPSettings,
+    HeadSettings,
+    ScaffoldSettings,
+    refuse_unaccounted,
+)
 from fedul_flwr.config.shared import BUILT_IN, PRETRAINED, RUN, SharedSettings, is_function
 from fedul_flwr.config.trusted_modules import name_again, require_trusted_modules
-from fedul_flwr.config.user_files import read_object, user_path
+from fedul_flwr.config.user_files import read_object, user_path, with_rounds
 from fedul_flwr.errors import UserError
 
 S = TypeVar("S", bound=Settings)

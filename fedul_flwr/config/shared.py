@@ -18,8 +18,8 @@ from fedul_flwr.config.base import (
     nearest,
     only_with,
     only_without,
+    parse_prior,
 )
-from fedul_flwr.config.class_priors import parse_prior
 
 LITE0 = "efficientnet-lite0"
 TORCHVISION, HUB, RUN = "torchvision:", "huggingface:", "run:"

@@ -84,19 +84,7 @@ def require_trusted_modules(
     remedy: str,
     overrides: Mapping[str, Any] | None = None,
 ) -> Path | None:
-    """Refuse modules named in a run's folder that neither this user's run nor the user has named.
-
-    Parameters
-    ----------
-    directory : the run's folder.
-    settings : its settings.
-    remedy : what the user can do after reading the module.
-    overrides : settings from the command line, for a new run that searches modules as runs do.
-
-    Returns
-    -------
-    Folder from which that run took its modules; None for installed ones.
-    """
+    """Refuse modules named in a run's folder that neither this user's run nor the user named."""
     named = set(named_modules(settings)) - set(named_modules(overrides or {}))
     folders = _remembered(directory.resolve())
     for module in sorted(named):

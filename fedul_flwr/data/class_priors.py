@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedul_flwr.config.class_priors import checked_prior
+from fedul_flwr.config.base import checked_prior
 from fedul_flwr.data.types import Floats, Ints
 
 FLOOR = 1e-3

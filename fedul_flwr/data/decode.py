@@ -53,14 +53,7 @@ _NEARLY_BLACK, _MANY = 4, 9
 
 @dataclass
 class Survey:
-    """What a collection's images have in common.
-
-    Attributes
-    ----------
-    sizes : every size, with the name of an example.
-    color : whether any image has color.
-    depths : of files with more than 8 bits, how many use so many bits, and an example of them.
-    """
+    """What a collection's images have in common."""
 
     sizes: dict[tuple[int, int], str] = field(default_factory=dict)
     color: bool = False
@@ -129,16 +122,7 @@ class Images(ABC):
 
 @dataclass(frozen=True)
 class EncodedImages(Images):
-    """Images as PNG, JPEG, ... in files or in memory.
-
-    Attributes
-    ----------
-    where : name of the collection in messages.
-    count : number of images.
-    batches : function that starts a pass over the images in order, in lists of at most ``BLOCK``.
-    bits : bits of the values in files of 16, or :data:`UNKNOWN_BITS`.
-    window : of DICOM images.
-    """
+    """Images as PNG, JPEG, ... in files or in memory."""
 
     where: str
     count: int
@@ -233,14 +217,7 @@ def list_batches(items: Sequence[Item]) -> Iterator[list[Item]]:
 
 
 class Inspected(NamedTuple):
-    """What an image's header says.
-
-    Attributes
-    ----------
-    size : ``(height, width)`` once it is upright.
-    color : whether it has color.
-    deep : whether a value has more than 8 bits.
-    """
+    """What an image's header says."""
 
     size: tuple[int, int]
     color: bool
@@ -263,20 +240,7 @@ def decode_image(
     bits: int = UNKNOWN_BITS,
     window: Window = None,
 ) -> Bytes:
-    """Decode one image and convert it to ``shape``.
-
-    Parameters
-    ----------
-    name : name of the image in messages.
-    content : the encoded image or its file.
-    shape : ``(height, width, channels)``; resizing is bilinear, transparency is dropped.
-    bits : bits of the values in a 16-bit file, of which the upper 8 are taken.
-    window : of a DICOM image.
-
-    Returns
-    -------
-    uint8 array of ``shape``.
-    """
+    """Decode one image and convert it to ``shape``."""
     with _open(name, content, window) as image:
         return to_shape(upright(_to_8_bits(image, bits), image), shape)
 

@@ -2,17 +2,362 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedul_flwr.data.column_cells import Cells, codes, infer_column, is_text, numbers, with_bounds
-from fedul_flwr.data.columns import Column, Columns, unnamed_columns
-from fedul_flwr.data.csv_numbers import doubtful_point
-from fedul_flwr.data.tables import Missing, Table, VectorPoints
+from fedul_flwr.data.columns import OTHER, Column, Columns, unnamed_columns
+from fedul_flwr.data.csv_files import doubtful_point
+from fedul_flwr.data.tables import Missing, Table, VectorPoints, stripped
 from fedul_flwr.data.types import Bools, Floats, Ints
 from fedul_flwr.errors import UserError
+
+# The cells of one column of a table as numbers or as categories, whatever its file's types are.
+
+MAX_CATEGORIES = 256
+"""Most categories that a column has without a columns file: a column with more is free text."""
+
+_FEW_ROWS = 20
+"""In so many rows every one may have another category."""
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
+_TRUTH = r"^(?i:true|false)$"
+_TRUTH_OR_BIT = r"^(?i:true|false)$|^[01](\.0*)?$"
+_QUANTITY = (
+    r"^(?:([€$£]) *)?[+-]?(?:\d+[.,]?\d*|[.,]\d+)"
+    r"( *[%‰€$£°]C?| +[\p{L}]+(?:/\w+)?| *[\p{L}]{2,}(?:/\w+)?)?$"
+)
+"""A number with a unit or a sign of currency; ``2b`` is a code."""
+_BOUND = r"^([<>])=? *(\d+[.,]?\d*|[.,]\d+)$"
+"""Below what a device measures, or above it."""
+_DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
+_WHOLE = r"^[+-]?\d+$"
+_LEADING_ZERO = r"^[+-]?0\d+$"
+_MONTH = r"(?i:jan|feb|mar|mär|apr|may|mai|jun|jul|aug|sep|oct|okt|nov|dec|dez)\p{L}*\.?"
+_DATE = (
+    r"^\d{4}-\d{1,2}-\d{1,2}([ T].*)?$|^\d{4}/\d{1,2}/\d{1,2}( .*)?$"
+    r"|^\d{1,2}\.\d{1,2}\.\d{2,4}( .*)?$|^\d{1,2}/\d{1,2}/\d{2,4}( .*)?$"
+    rf"|^\d{{1,2}}-\d{{1,2}}-\d{{2,4}}( .*)?$|^\d{{1,2}}\.?[- ]?{_MONTH}[- ]?\d{{2,4}}([ :].*)?$"
+    rf"|^{_MONTH} \d{{1,2}},? \d{{4}}( .*)?$|^\d{{4}}\.\d{{2}}\.\d{{2}}( .*)?$"
+    r"|^\d{1,2}:\d{2}(?i: ?[ap]m)$|^\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?$|^-?\d+ days?( .*)?$"
+)
+_PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d+)?")
+_NO_DATE = "turn it into a number, such as an age or days since a date, or leave it out"
+
+
+class Cells(NamedTuple):
+    """One column of one table."""
+
+    name: str
+    where: str
+    column: Any
+    floats: Floats | None = None
+
+    @property
+    def here(self) -> str:
+        """The column in messages."""
+        return f"Column {self.name!r} of {self.where}"
+
+
+def infer_column(parts: Sequence[Cells]) -> Column:
+    """What a column means: the first part with a value says whether it is a number or a category.
+
+    Numbers, truth values, and texts that are numbers become a number; categories of pandas, texts,
+    and whole numbers with leading zeros become a category, of the values in all parts, sorted.
+    """
+    name = parts[0].name
+    if _is_plain(parts[0]):
+        return Column(name)
+    first = next((part for part in parts if len(_present_cells(part))), parts[0])
+    if not _is_category(first):
+        return Column(name)
+    values = {value for part in parts for value in _counts(part)}
+    if len(values) > MAX_CATEGORIES:
+        zeros = next((text for text in values if re.match(_LEADING_ZERO, text)), "")
+        codes_hint = f" (such as {zeros!r}: leading zeros make it a code)" if zeros else ""
+        raise UserError(
+            f"{first.here} holds {len(values)} different texts{codes_hint}, too many for a "
+            f"category (at most {MAX_CATEGORIES}): leave it out, or name it in a columns file, "
+            "with its categories or as a number.",
+            "column-of-identifiers",
+        )
+    sample = [text for text in _texts(first) if text is not None]
+    if len(sample) > _FEW_ROWS and len({*sample}) == len(sample):
+        raise UserError(
+            f"{first.here} holds another text in every row, such as {sample[0][:50]!r}: it is an "
+            "identifier or free text. Leave it out, or name its categories in a columns file.",
+            "column-of-identifiers",
+        )
+    return Column(name, tuple(sorted(values))) if values else Column(name)
+
+
+def _is_plain(cells: Cells) -> bool:
+    """Whether all texts are numbers, some of them, and none is a code such as 007."""
+    if cells.floats is None or np.isnan(cells.floats).all():
+        return False
+    is_whole = (np.isnan(cells.floats) | (cells.floats == np.floor(cells.floats))).all()
+    return not (is_whole and _matches(cells.column.drop_null(), _LEADING_ZERO).any())
+
+
+def _is_category(cells: Cells) -> bool:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+    kind = cells.column.type
+    if pa.types.is_dictionary(kind):
+        return True
+    if not is_text(kind):
+        _refuse_other_types(cells)
+        return False
+    present = _present_cells(cells)
+    if not len(present):
+        return False
+    number = _matches(present, _NUMBER)
+    numeric = number | _matches(present, _TRUTH)
+    if numeric.all():
+        _refuse_truth_among_numbers(cells, present)
+        is_code = _matches(present, _WHOLE).all() and _matches(present, _LEADING_ZERO).any()
+        return bool(is_code)
+    if _matches(present, _DATE).all():
+        raise UserError(
+            f"{cells.here} holds dates or times, such as {_first(present)!r}: {_NO_DATE}.",
+            "column-of-dates",
+        )
+    commas = _matches(present, _DECIMAL_COMMA)
+    if commas.any() and (numeric | commas).all():
+        _refuse_odd_texts(cells, present.filter(pa.array(commas)))
+    if 2 * number.sum() >= len(present):  # True, False and unknown are words
+        _refuse_odd_texts(cells, present.filter(pc.invert(pa.array(numeric))))
+    # Numbers that all have the same sign or unit, such as 5 %, are no categories.
+    units = pc.unique(pc.replace_substring_regex(present, _QUANTITY, r"\1\2"))
+    if len(units) == 1 and len(pc.unique(present)) > 1 and _matches(present, _QUANTITY).all():
+        _refuse_odd_texts(cells, present)
+    return True
+
+
+def _refuse_truth_among_numbers(cells: Cells, present: Any) -> None:
+    """Refuse ``True`` in a column of numbers: 1 and 0 beside it mean the same, 37.5 does not."""
+    truth = _matches(present, _TRUTH)
+    if truth.any() and not _matches(present, _TRUTH_OR_BIT).all():
+        import pyarrow as pa
+
+        _refuse_odd_texts(cells, present.filter(pa.array(truth)))
+
+
+def _refuse_odd_texts(cells: Cells, odd: Any) -> None:
+    """Refuse texts among numbers."""
+    import pyarrow.compute as pc
+
+    row = pc.index(stripped(cells.column), odd[0]).as_py() + 1
+    more = f" and {len(odd) - 1} more such cells of {len(cells.column)}" if len(odd) > 1 else ""
+    rule = 'a number with a "below", or ' if _matches(odd, _BOUND).all() else ""
+    raise UserError(
+        f"{cells.here} holds {_first(odd)!r}{more}, where a number is needed, "
+        f"{'the first ' * (len(odd) > 1)}in row {row}: write it with a point and no unit, leave "
+        f"the cell empty, or say in a columns file what the column is: {rule}categories.",
+        "cell-not-a-number",
+    )
+
+
+def odd_texts(cells: Cells) -> list[str]:
+    """The cells that are no numbers."""
+    present = _present_cells(cells)
+    return [text for text in present.to_pylist() if not re.match(_NUMBER, text)]
+
+
+def numbers(cells: Cells) -> Floats:
+    """``(n,)``, the cells of a number: float64, NaN where a value is missing."""
+    import pyarrow as pa
+
+    if cells.floats is not None:
+        return cells.floats
+    column = _without_dictionary(cells)
+    if is_text(column.type):
+        column = _numbers_of_texts(cells, stripped(column))
+    else:
+        _refuse_other_types(cells._replace(column=column))
+    # Whole numbers beyond 2^53 are rounded, not refused.
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+
+
+def _numbers_of_texts(cells: Cells, texts: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    present = texts.drop_null()
+    odd = present.filter(pa.array(~(_matches(present, _NUMBER) | _matches(present, _TRUTH))))
+    if len(odd):
+        _refuse_odd_texts(cells, odd)
+    _refuse_truth_among_numbers(cells, present)
+    for truth, number in (("^(?i:true)$", "1"), ("^(?i:false)$", "0")):
+        texts = pc.replace_substring_regex(texts, truth, number)
+    return texts.cast(pa.float64())
+
+
+def with_bounds(cells: Cells, below: float, mark: str = "") -> tuple[Cells, int]:
+    """The column with ``<0.5`` as ``below`` times 0.5 and ``>9`` as 9, and how many such it has."""
+    import pyarrow as pa
+
+    if cells.floats is not None or not is_text(cells.column.type):
+        return cells, 0
+    texts, count = stripped(cells.column).to_pylist(), 0
+    for row, text in enumerate(texts):
+        if (bound := re.match(_BOUND, text or "")) is None:
+            continue
+        number = bound[2] if mark == "." else bound[2].replace(",", ".")
+        if "," in number or (not mark and re.fullmatch(r"[1-9]\d{0,2},\d{3}", bound[2])):
+            continue
+        texts[row] = repr((below if bound[1] == "<" else 1) * float(number))
+        count += 1
+    return cells._replace(column=pa.chunked_array([pa.array(texts, cells.column.type)])), count
+
+
+def truth_counts(cells: Cells) -> Counter[str]:
+    """Number of rows of ``true`` and ``false``, if a column has nothing else; else empty."""
+    counts = _counts(cells)
+    return counts if counts.keys() <= {"true", "false"} else Counter()
+
+
+def category_counts(cells: Cells) -> Counter[str] | None:
+    """Number of rows of every category; None of a number, or without a value."""
+    if not _is_category(cells):
+        return None
+    return _counts(cells)
+
+
+def _counts(cells: Cells) -> Counter[str]:
+    """Number of rows of every value, all its spellings together."""
+    return Counter(canonical(text) for text in _texts(cells) if text is not None)
+
+
+def codes(cells: Cells, column: Column) -> Ints:
+    """``(n,)``, places of the cells of a category in ``column.values``; -1 where it is missing."""
+    values = column.values
+    numbers: dict[str | None, int] = {}
+    for number, value in enumerate(values):
+        numbers.setdefault(canonical(value), number)
+    numbers |= {value: number for number, value in enumerate(values)} | {None: -1}
+    texts = _texts(cells)
+    rows = {text: row for row, text in reversed([*enumerate(texts.tolist(), 1)])}
+    for text in sorted(rows.keys() - numbers.keys(), key=rows.__getitem__):
+        same = numbers.get(canonical(text))
+        if same is None and not column.other:
+            raise UserError(
+                f"{cells.here} holds {text[:50]!r}, which is none of its categories "
+                f"({', '.join(values[:20])}{', …' if len(values) > 20 else ''}), in row "
+                f"{rows[text]}: correct it, or "
+                'train with a columns file that has it, or "other": true for all that are none.',
+                "category-unknown",
+            )
+        numbers[text] = values.index(OTHER) if same is None else same
+    return np.array([numbers[text] for text in texts], dtype=np.int64)
+
+
+def _texts(cells: Cells) -> NDArray[np.object_]:
+    """``(n,)``, the cells as texts, ``None`` where a value is missing: 1.0 is ``1``, and umlauts
+    are composed."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = _without_dictionary(cells)
+    if is_text(column.type):
+        return np.array(pc.utf8_normalize(stripped(column), "NFC").to_pylist(), dtype=object)
+    if pa.types.is_temporal(column.type):
+        return np.array(column.cast(pa.string()).to_pylist(), dtype=object)
+    _refuse_other_types(cells._replace(column=column))
+    present = (None if cell != cell else cell for cell in column.to_pylist())  # NaN is missing
+    return np.array([None if cell is None else canonical(str(cell)) for cell in present], object)
+
+
+def _without_dictionary(cells: Cells) -> Any:
+    import pyarrow as pa
+
+    kind = cells.column.type
+    if not pa.types.is_dictionary(kind):
+        return cells.column
+    try:
+        return cells.column.cast(kind.value_type)
+    except pa.ArrowException:  # of intervals and the like
+        raise _other_type(cells, kind.value_type) from None
+
+
+def canonical(text: str) -> str:
+    """A text in the form that all spellings of one value share: ``1`` for 1.0 and 1e0.
+
+    Whole numbers with leading zeros stay: they are codes.
+    """
+    text = unicodedata.normalize("NFC", text.strip())
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    if not _PLAIN_NUMBER.fullmatch(text):
+        return text
+    value = float(text)
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else text
+
+
+def _present_cells(cells: Cells) -> Any:
+    """The cells that have a value."""
+    column = cells.column
+    return (stripped(column) if is_text(column.type) else column).drop_null()
+
+
+def _matches(texts: Any, pattern: str) -> Bools:
+    import pyarrow.compute as pc
+
+    matches = pc.match_substring_regex(texts, pattern)
+    return np.asarray(matches.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _first(texts: Any) -> str:
+    return str(texts[0].as_py())[:50]
+
+
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is one of texts."""
+    import pyarrow as pa
+
+    is_view = getattr(pa.types, "is_string_view", lambda _: False)(kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or is_view)
+
+
+def is_number(kind: Any) -> bool:
+    """Whether an Arrow type is one of numbers or truth values."""
+    import pyarrow as pa
+
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_null(kind)
+    )
+
+
+def _refuse_other_types(cells: Cells) -> None:
+    import pyarrow as pa
+
+    kind = cells.column.type
+    if is_number(kind):
+        return
+    if pa.types.is_temporal(kind):
+        raise UserError(
+            f"{cells.here} holds dates or times ({kind}): {_NO_DATE}.", "column-of-dates"
+        )
+    raise _other_type(cells, kind)
+
+
+def _other_type(cells: Cells, kind: Any) -> UserError:
+    return UserError(
+        f"{cells.here} has the type {kind}; numbers, texts, or one column of lists of numbers are "
+        "allowed.",
+        "column-type",
+    )
+
 
 _TOGETHER = 512
 """Features that are computed at a time."""
@@ -21,12 +366,7 @@ _LARGEST_ERROR = 0.01
 
 
 def infer_columns(tables: Sequence[Table]) -> Columns:
-    """What the columns of tables mean (:func:`~fedul_flwr.data.column_cells.infer_column`).
-
-    Parameters
-    ----------
-    tables : with the same columns, the training data first.
-    """
+    """What the columns of tables mean (:func:`~fedul_flwr.data.encode.infer_column`)."""
     first = tables[0]
     for other in tables[1:]:
         if odd := sorted(set(first.names) ^ set(other.names)):
@@ -43,14 +383,7 @@ def infer_columns(tables: Sequence[Table]) -> Columns:
 
 
 def fit(tables: Sequence[Table], columns: Columns, missing: Missing) -> Columns:
-    """The columns with what training data say of them: a ``fill`` where they have none yet.
-
-    Parameters
-    ----------
-    tables : the training split of a data set, or all tables of an owner.
-    missing : rule for the values of ``fill``; categories get the most frequent one, and none of
-        them is chosen with ``"refuse"``.
-    """
+    """The columns with what training data say of them: a ``fill`` where they have none yet."""
     for table in tables:
         _check_columns(table, columns)
     by_name = {column.name: column for column in columns.columns}
@@ -86,10 +419,7 @@ def _fill(column: Column, present: Floats, missing: Missing) -> float | str:
 
 
 def encode(tables: Sequence[Table], columns: Columns) -> list[VectorPoints]:
-    """Vectors of the features of ``columns``: numbers as they are, categories one-hot.
-
-    The vector of a row depends on no other row.
-    """
+    """Vectors of the features of ``columns``: numbers as they are, categories one-hot."""
     _refuse_doubtful_points(tables, columns)
     fills = np.array(columns.fills())
     encoded = []

@@ -24,6 +24,8 @@ from fedul_flwr.data.formats import (
     list_images,
 )
 from fedul_flwr.data.local_files import (
+    COUNTS_FILE,
+    PRIORS_FILE,
     TEXT_FILES,
     copy_notes,
     data_files,
@@ -31,9 +33,9 @@ from fedul_flwr.data.local_files import (
     open_file,
     own_data,
     read_rows,
+    read_stated_priors,
     refuse_empty,
 )
-from fedul_flwr.data.priors_file import COUNTS_FILE, PRIORS_FILE, read_stated_priors
 from fedul_flwr.data.safe_files import open_array
 from fedul_flwr.data.table_files import open_table, read_table, usual_label
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts
@@ -59,33 +61,11 @@ def load_unlabeled_sets(
     """Load a client's unlabeled sets and their class priors.
 
     Labels are never read, even if a set's file has some.
-
-    Parameters
-    ----------
-    path : a folder with ``priors.csv`` or ``counts.csv``
-        (:func:`~fedul_flwr.data.priors_file.read_stated_priors`) and, for every set it names, a
-        sub-folder of images, a ``.parquet`` or an ``.npz`` file of that name; for vectors one of
-        these files or a ``.csv``.
-    class_names : the model's ``num_classes`` classes in order; None if they only have numbers.
-    num_classes : K.
-    input_shape : shape of the model's inputs; images of another size are resized (bilinear), gray
-        and RGB are converted into each other.
-    table : rules for tables of features.
-
-    Returns
-    -------
-    UnlabeledSets with the sets in the order of ``priors.csv`` and priors float64 ``(M, K)`` in the
-    order of ``class_names``. Shares are only checked to be finite numbers; ``images`` is
-    memory-mapped read-only.
     """
     root = _data_folder(path, f"{PRIORS_FILE} and the sets")
     names = list(map(str, range(num_classes)))
     if class_names is not None:
         names = list(map(composed, class_names))
-    if len(names) != num_classes:
-        raise UserError(
-            f"{len(names)} class names were given for {num_classes} classes.", "class-names-wrong"
-        )
     priors = read_stated_priors(root, names)
     sets = list(priors.names)
     collections = _find_sets(root, sets, priors.file, input_shape, table)
@@ -125,13 +105,7 @@ def client_folders(path: str | Path, num_clients: int) -> list[Path]:
             "folder-missing",
             setting="client-data",
         )
-    folders = sorted(entry for entry in root.iterdir() if not is_hidden(entry.name))
-    for entry in folders:
-        if not entry.is_dir():
-            raise UserError(
-                f"{entry} is no folder; client-data holds one folder per client and nothing else.",
-                "folder-layout",
-            )
+    folders = sorted(e for e in root.iterdir() if e.is_dir() and not is_hidden(e.name))
     if len(folders) != num_clients:
         raise UserError(
             f"Setting client-data: {root} holds {len(folders)} folders, one per client, "
@@ -148,21 +122,7 @@ def open_points(
     table: TableOptions = NO_OPTIONS,
     id_column: str = "",
 ) -> tuple[list[str], Images | Table | Texts]:
-    """Open points for prediction, before they are decoded or encoded.
-
-    Parameters
-    ----------
-    path : an image file, a folder of images (with its sub-folders), a ``.parquet`` or ``.npz``; for
-        vectors a ``.parquet``, ``.npz`` or ``.csv``.
-    input_shape : shape of the model's inputs.
-    table : rules for tables of features.
-    id_column : the column of a table that has the points' names.
-
-    Returns
-    -------
-    Names of the points, by default file names relative to ``path``, sorted, or numbers of rows from
-    0; and the points.
-    """
+    """Open points for prediction, before they are decoded or encoded."""
     shape = (0, 0, 0) if input_shape is None else input_shape
     single = IMAGE_SUFFIXES if len(shape) > 1 else ()
     tables = data_files(shape)
@@ -173,10 +133,9 @@ def open_points(
             f"{path} does not exist; give {kinds}a {any_of(tables)} file.", "file-missing"
         )
     points: Images | Table | Texts
-    if id_column and single:
+    if id_column and (single or root.suffix.lower() == ".npz"):
         raise UserError(
-            f"--id-column {id_column!r} is for tables in .csv and .parquet files; images are named "
-            "by their files.",
+            f"--id-column {id_column!r} is for tables in .csv and .parquet files.",
             "option-without-effect",
             option="--id-column",
         )
@@ -216,11 +175,9 @@ def _find_sets(
         if name not in sets and entry.is_file() and entry.suffix.lower() in tables:
             name = composed(entry.stem)
         if name not in sets:
-            if entry.is_file() and entry_name.split(".")[0] in sets:  # jan.tsv, jan.csv.gz
-                raise UserError(f"The set {entry} must be {_forms('', tables)}.", "folder-layout")
             raise UserError(
-                f"{entry} is not a set that {naming} names ({', '.join(sets)}); nothing else "
-                "may lie there.",
+                f"{entry} is not a set that {naming} names ({', '.join(sets)}), as "
+                f"{_forms('', tables)}; nothing else may lie there.",
                 "folder-layout",
             )
         if name in entries:
@@ -285,17 +242,6 @@ def load_partly_labeled(
         it does not list, or with an empty label, are unlabeled. ``class-folders``: a folder of
         images for each class, with the name of the class, and optionally one named ``unlabeled``;
         images in their sub-folders count too.
-    class_names : the model's K classes in order.
-    input_shape : shape of the model's inputs; images are converted to it.
-    form : ``files``, ``class-folders``, or ``auto``: class folders if there is one of a class and
-        no file of labels; other entries beside it are refused.
-    known_labels : a file to read in place of ``labels.csv`` in the folder.
-    table : rules for tables of features.
-
-    Returns
-    -------
-    PartlyLabeledPoints, none of them new, in an order that does not depend on names or labels.
-    ``images`` is memory-mapped read-only.
     """
     class_names = [composed(name) for name in class_names]
     root = _data_folder(path, f"images, and {LABELS_FILE} for those that have a label")
@@ -381,26 +327,17 @@ def _has_class_folders(
     if odd or not folders.keys() & set(class_names):
         if form == "auto" and (labels_file.exists() or not folders.keys() & set(class_names)):
             return False
-        what = f"{odd[0]} is no folder of a class" if odd else f"{root} holds no folder of a class"
-        what = (
-            f"{what}; they must be called {', '.join(class_names)} or {UNLABELED_FOLDER}, with "
-            "nothing beside them; if folders are no classes, say format = 'files' in the node "
-            "config."
+        raise OwnDataError(
+            f"{odd[0] if odd else root} is no folder of a class; they must be called "
+            f"{', '.join(class_names)} or {UNLABELED_FOLDER}, with nothing beside them; if folders "
+            "are no classes, say format = 'files' in the node config.",
+            "folder-layout",
         )
-        if odd and odd[0].is_dir():
-            raise OwnDataError(what, "label-unknown")
-        raise OwnDataError(what, "folder-layout")
     if labels_file.exists():
         raise OwnDataError(
             f"{root} holds class folders, and {labels_file} gives labels too; remove one of them, "
             "or say format = 'files' in the node config to read the file.",
             "files-contradict",
-        )
-    if UNLABELED_FOLDER in class_names:
-        raise OwnDataError(
-            f"A class is called {UNLABELED_FOLDER!r}, as the folder of images without a label is; "
-            f"give the labels of {root} in {LABELS_FILE}.",
-            "class-names-wrong",
         )
     return True
 
@@ -442,12 +379,7 @@ def _find_points(
 def _read_labels(
     file: Path, names: Sequence[str], class_names: Sequence[str], where: str, *, files: bool
 ) -> tuple[Ints, tuple[str, ...]]:
-    """The label of each of ``names`` in ``where``, ``-1`` for none, and how the file was read.
-
-    Parameters
-    ----------
-    files : whether names are those of files, which folders could label.
-    """
+    """The label of each of ``names`` in ``where``, ``-1`` for none, and how the file was read."""
     labels = np.full(len(names), UNLABELED, dtype=np.int64)
     if not file.exists():
         folders = f", and no folder is called {' or '.join(class_names)}" if files else ""
@@ -491,12 +423,7 @@ def _read_labels(
 
 
 def survey_tables(folder: Path, options: TableOptions) -> Iterator[str]:
-    """Lines about the tables in an owner's folder.
-
-    Parameters
-    ----------
-    options : rules for tables, with the columns of the run.
-    """
+    """Lines about the tables in an owner's folder."""
     used: dict[str, None] = {}
     left_out: dict[str, None] = {}
     missing: Counter[str] = Counter()

@@ -26,13 +26,7 @@ from fedul_flwr.errors import UserError
 
 @dataclass(frozen=True)
 class ClientTruth:
-    """Facts about a client that only the simulation knows: for reports, never for training.
-
-    Attributes
-    ----------
-    points : the client's rows of the training images, in its order.
-    labels : their true labels, ``-1`` if the data set has none.
-    """
+    """Facts about a client that only the simulation knows: for reports, never for training."""
 
     points: Ints
     labels: Ints
@@ -245,21 +239,7 @@ def partition_points(
     num_clients: int,
     config: RunConfig,
 ) -> list[Ints]:
-    """Split positions ``0..n-1`` of the training points over the clients.
-
-    Parameters
-    ----------
-    labels : ``(n,)``, classes, used only for the split. Points without label (``-1``) count as one
-        more class, and are refused by ``majority`` and ``imbalanced``.
-    columns : further columns of the data set, for ``natural``.
-    num_classes : number of classes K.
-    num_clients : number of clients C.
-    config : uses ``partition`` with its table, ``points-per-client`` and ``seed``.
-
-    Returns
-    -------
-    One sorted int64 array per client; clients share no point.
-    """
+    """Split positions ``0..n-1`` of the training points over the clients."""
     if len(labels) < num_clients:
         raise UserError(
             f"{len(labels)} training points cannot be split over {num_clients} clients.",

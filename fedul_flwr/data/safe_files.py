@@ -22,13 +22,7 @@ PARTS = ".*.[0-9]*.part"
 
 
 def replace_file(path: Path, write: Callable[[Path], object], *, sync: bool = True) -> None:
-    """Let ``write`` fill a new file, then give it the name ``path``.
-
-    Parameters
-    ----------
-    write : writes the whole content to the path that it gets, which does not exist yet.
-    sync : wait until content and name are on the disk, so that they outlast a loss of power.
-    """
+    """Let ``write`` fill a new file, then give it the name ``path``."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         require_regular_file(path)
@@ -60,11 +54,6 @@ def output_file(path: Path, read: Iterable[Path], suffix: str, begin: bytes = b"
     """Where a command writes its result: at ``path``, or at what it links to.
 
     Not for a name that the user has not given: in a stranger's folder it may be a link.
-
-    Parameters
-    ----------
-    read : files and folders that the command reads. In such a folder only a file with this suffix
-        and beginning, an earlier result, is replaced.
     """
     target = Path(os.path.realpath(path))  # resolve() raises an error for links in a circle
     # /dev/stdout is a link to one in /proc, and may lead to a file that is open already.
@@ -194,15 +183,8 @@ def open_array(file: Path) -> NDArray[Any]:
     A process of a simulation serves many clients, and maps each file once: the first access to a
     page of a new map takes longer than copying it.
     """
-    try:
-        status = file.stat()
-        return map_version(file, status.st_ino, status.st_mtime_ns, status.st_size)
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(
-            f"The cached array {file} is missing or damaged; delete {file.parent} and it is "
-            "built again.",
-            "file-damaged",
-        ) from error
+    status = file.stat()
+    return map_version(file, status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=8)

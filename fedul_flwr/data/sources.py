@@ -10,7 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +20,12 @@ from fedul_flwr.config.base import nearest
 from fedul_flwr.config.shared import BUILT_IN
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.cache import build_once, cache_directory, cache_key
-from fedul_flwr.data.class_labels import ClassLabels
-from fedul_flwr.data.columns import parse_columns
-from fedul_flwr.data.common_form import same_classes, same_form
-from fedul_flwr.data.decode import PixelImages
+from fedul_flwr.data.class_labels import ClassLabels, spelling, union
+from fedul_flwr.data.columns import Columns, parse_columns
+from fedul_flwr.data.decode import Images, PixelImages
+from fedul_flwr.data.encode import encode, fit, infer_columns
 from fedul_flwr.data.formats import (
+    Points,
     Split,
     class_folders,
     find_entry,
@@ -33,9 +34,130 @@ from fedul_flwr.data.formats import (
     npz_split,
 )
 from fedul_flwr.data.safe_files import open_array, write_blocks
-from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, in_memory, reading_notes
-from fedul_flwr.data.types import Bools, Ints, PointArrays, Source
+from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts, in_memory, reading_notes
+from fedul_flwr.data.types import UNLABELED, Bools, InputShape, Ints, PointArrays, Source
 from fedul_flwr.errors import UserError
+
+# The form that both splits of a data set have in common: shape of points, columns, classes.
+
+CommonForm = tuple[InputShape, Columns | None, int, tuple[Points, Points]]
+"""What both splits have in common: the shape of every point; the columns of tables, if they are
+known; the bits of the values in 16-bit images, or 0; and the training and the test points, to be
+written."""
+
+
+def same_form(train: Split, test: Split, image_size: int, options: TableOptions) -> CommonForm:
+    """Find the form of the points of both splits.
+
+    What fills missing values of tables comes from the training split alone, which also says how
+    many bits the values of 16-bit images have unless the options do. Images of both have color if
+    any has.
+    """
+    one, other = train.inputs, test.inputs
+    for inputs in (one, other):
+        if len(inputs) == 0:
+            what = "rows" if isinstance(inputs, Table | Texts) else "images"
+            raise UserError(
+                f"{inputs.where} holds no {what}; each split needs one or more.", "points-missing"
+            )
+    if isinstance(one, Texts) and isinstance(other, Texts):
+        return (), None, 0, (one, other)
+    assert not isinstance(one, Texts)  # both are read with the same options
+    assert not isinstance(other, Texts)
+    if isinstance(one, Table) and isinstance(other, Table):
+        columns = options.columns or infer_columns([one, other])
+        columns = fit([one], columns, options.missing)
+        vectors = encode([one, other], columns)
+        is_known = one.names or options.columns or options.missing != "refuse"
+        shared = columns if is_known else None
+        return (len(columns.features),), shared, 0, (vectors[0], vectors[1])
+    if isinstance(one, Table) or isinstance(other, Table):
+        raise UserError(
+            f"{one.where} and {other.where} hold images and vectors; only one of them.",
+            "splits-differ",
+        )
+    read = [inputs.read_with(options.bits, options.window) for inputs in (one, other)]
+    return _form_of_images(read[0], read[1], image_size, options)
+
+
+def _form_of_images(
+    train: Images, test: Images, image_size: int, options: TableOptions
+) -> CommonForm:
+    surveys = [train.survey(), test.survey()]
+    channels = max(survey.channels for survey in surveys)
+    shapes = [(image_size, image_size, channels)] * 2
+    if not image_size:
+        pairs = zip(surveys, (train, test), strict=True)
+        shapes = [(*survey.size(images.where), channels) for survey, images in pairs]
+    if shapes[0] != shapes[1]:
+        shown = ["x".join(map(str, shape[:2])) for shape in shapes]
+        raise UserError(
+            f"The images of {train.where} are {shown[0]} and those of {test.where} "
+            f"{shown[1]} (height x width): set image-size to resize all to so many pixels, as in "
+            "image-size = 32.",
+            "image-size",
+        )
+    bits = options.bits or surveys[0].bits(train.where)
+    how = bits, options.window
+    return shapes[0], None, bits, (train.read_with(*how), test.read_with(*how))
+
+
+def same_classes(train: Split, test: Split) -> tuple[Split, Split, tuple[str, ...]]:
+    """Both splits with labels that number the classes of both, and the names of these."""
+    splits = (train, test)
+    listed = {split.labels.names for split in splits if split.labels.kind == "name"}
+    if len(listed) > 1:
+        raise UserError(
+            f"The classes of {train.inputs.where} ({', '.join(train.labels.names)}) and "
+            f"{test.inputs.where} ({', '.join(test.labels.names)}) differ; both splits must have "
+            "the same, in the same order.",
+            "splits-differ",
+        )
+    if listed:
+        [names] = listed
+        one, other = (
+            split.labels
+            if split.labels.kind == "name"
+            else split.labels.numbered_by(names, split.inputs.where)
+            for split in splits
+        )
+    else:
+        one, other = union(train.labels, test.labels)
+    where = f"{train.inputs.where} and {test.inputs.where}"
+    if not one.names:
+        raise UserError(
+            f"{where} hold no label but -1; the test split needs labels.", "labels-missing"
+        )
+    if len(one.names) < 2 and not listed:
+        without = any((labels.numbers == UNLABELED).any() for labels in (one, other))
+        rest = "; the label -1 means that a point has none" if without else ""
+        raise UserError(
+            f"{where} hold one class, {one.names[0]}; two or more are needed{rest}.",
+            "number-of-classes",
+        )
+    _refuse_other_spelling(one, other, where)
+    return replace(train, labels=one), replace(test, labels=other), one.names
+
+
+def _refuse_other_spelling(one: ClassLabels, other: ClassLabels, where: str) -> None:
+    """Refuse splits that write one class in two ways, or that have other kinds of classes."""
+    only_one, only_other = one.used - other.used, other.used - one.used
+    kinds = {labels.kind for labels in (one, other) if labels.used} - {"name"}
+    if len(kinds) > 1 and not one.used & other.used:
+        raise UserError(
+            f"One of {where} has {one.kind}s as labels and the other {other.kind}s; both must have "
+            "the same.",
+            "splits-differ",
+        )
+    # Some programs write 01 as 1.
+    spellings = {spelling(name).lstrip("0"): name for name in sorted(only_one)}
+    for name in sorted(only_other):
+        if (same := spellings.get(spelling(name).lstrip("0"))) is not None:
+            raise UserError(
+                f"{where} write a class in two ways, {same!r} and {name!r}; both splits must write "
+                "it alike.",
+                "class-names-wrong",
+            )
 
 
 def _read_hub(name: str, options: TableOptions) -> tuple[Split, Split]:
@@ -74,17 +196,7 @@ def _read_hub(name: str, options: TableOptions) -> tuple[Split, Split]:
 
 
 class NamedDataset(NamedTuple):
-    """A data set that ``dataset`` takes by name.
-
-    Attributes
-    ----------
-    name : value of ``dataset``.
-    shape : shape of one point in words.
-    classes : number of classes K.
-    train, test : number of points of the splits.
-    needs : packages or downloads that it needs.
-    hint : settings that go with it, or empty.
-    """
+    """A data set that ``dataset`` takes by name."""
 
     name: str
     shape: str
@@ -198,7 +310,6 @@ class _Origin:
     Attributes
     ----------
     identity : identifies it, together with path, size and time of the ``files``.
-    read : function that opens the train and the test split.
     """
 
     identity: str
@@ -232,14 +343,6 @@ def load_source(
         - a folder with ``train.csv`` and ``test.csv``: features and labels as in parquet;
         - a folder with ``train/`` and ``test/``, one sub-folder of images per class;
         - the name of a data set on the Hugging Face hub, ``name`` or ``name:config``.
-
-    image_size : resize all images to this height and width (bilinear); 0 keeps their size.
-    table : rules for tables of features.
-    cache : folder for decoded data; default ``$FEDUL_CACHE`` or ``~/.cache/fedul-flwr``.
-
-    Returns
-    -------
-    Source with read-only, memory-mapped arrays: 1 channel if all images are gray, else RGB.
     """
     return read_source(source_directory(dataset, image_size=image_size, table=table, cache=cache))
 
@@ -251,11 +354,7 @@ def source_directory(
     table: TableOptions = NO_OPTIONS,
     cache: Path | None = None,
 ) -> Path:
-    """Return the folder of the decoded data set; decode it first if necessary.
-
-    Parameters and errors are those of `load_source`. A data set that changed on disk, or another
-    ``image_size`` or ``table``, gets another folder.
-    """
+    """Return the folder of the decoded data set; decode it first if necessary."""
     origin = _find(dataset, table)
     key = cache_key([origin.identity, image_size, *table.identity], origin.files)
     root = (cache_directory() if cache is None else cache) / "sources"
@@ -268,27 +367,18 @@ def source_directory(
 
 def read_source(directory: Path) -> Source:
     """Open a decoded data set from the folder that `source_directory` returned."""
-    try:
-        meta = json.loads((directory / META).read_text(encoding="utf-8"))
-        class_names, columns = tuple(meta["class_names"]), dict(meta["columns"])
-        features, bits = meta["features"], int(meta["bits"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{directory} is not a decoded data set or is damaged; delete it and it is "
-            "built again.",
-            "file-damaged",
-        ) from error
+    meta = json.loads((directory / META).read_text(encoding="utf-8"))
     train = PointArrays(
         open_array(directory / TRAIN_INPUTS),
         open_array(directory / "train_labels.npy"),
-        {name: open_array(directory / file) for name, file in columns.items()},
+        {name: open_array(directory / file) for name, file in meta["columns"].items()},
     )
     test = PointArrays(
         open_array(directory / TEST_INPUTS), open_array(directory / "test_labels.npy")
     )
-    stated_columns = parse_columns(features) if features else None
-    notes = tuple(meta.get("notes", ()))
-    return Source(train, test, class_names, stated_columns, notes, bits)
+    columns = parse_columns(meta["features"]) if meta["features"] else None
+    names, notes = tuple(meta["class_names"]), tuple(meta["notes"])
+    return Source(train, test, names, columns, notes, meta["bits"])
 
 
 def _find(dataset: str, options: TableOptions) -> _Origin:
@@ -297,21 +387,11 @@ def _find(dataset: str, options: TableOptions) -> _Origin:
     if dataset in DEMO_TABLES:
         return _Origin(dataset, (), lambda: read_demo_table(dataset))
     path = user_path(dataset)
-    if not dataset:
-        raise UserError(
-            "The data set has no name; give a folder, a hub name or 'digits'.", "data-set-missing"
-        )
-    if not path.exists() and not _looks_like_path(dataset):
+    if dataset and not path.exists() and not _looks_like_path(dataset):
         return _Origin(f"hub:{dataset}", (), lambda: _read_hub(dataset, options))
-    if not path.exists():
+    if not dataset or not path.is_dir():
         raise UserError(
-            f"The data set {dataset} does not exist; a folder must hold {_LAYOUTS}.",
-            "data-set-missing",
-        )
-    if not path.is_dir():
-        raise UserError(
-            f"The data set {dataset} is a file; name the folder with {_LAYOUTS}.",
-            "data-set-missing",
+            f"The data set {dataset!r} is no folder; one must hold {_LAYOUTS}.", "data-set-missing"
         )
     return _find_in_folder(path.resolve(), options)
 
@@ -330,13 +410,10 @@ def _find_in_folder(root: Path, options: TableOptions) -> _Origin:
         for suffix in (".parquet", ".npz", ".csv", "")
         if any(_holds(find_entry(root, f"{split}{suffix}"), suffix) for split in ("train", "test"))
     ]
-    if not origins:
+    if len(origins) != 1:
         raise UserError(
-            f"The folder {root} holds no data set; it must hold {_LAYOUTS}.", "data-set-layout"
-        )
-    if len(origins) > 1:
-        raise UserError(
-            f"The folder {root} holds several data sets; only one of {_LAYOUTS}.", "data-set-layout"
+            f"The folder {root} holds {len(origins)} data sets; it must hold one, {_LAYOUTS}.",
+            "data-set-layout",
         )
     train, test = (find_entry(root, f"{split}{origins[0]}") for split in ("train", "test"))
     for split, path in (("train", train), ("test", test)):

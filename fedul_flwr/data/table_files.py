@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.class_labels import class_labels, labels_of_cells
-from fedul_flwr.data.column_cells import is_number, is_text
-from fedul_flwr.data.csv_files import open_csv
-from fedul_flwr.data.csv_numbers import plain_numbers
+from fedul_flwr.data.csv_files import open_csv, plain_numbers
 from fedul_flwr.data.decode import BLOCK, EncodedImages, Images, Item
+from fedul_flwr.data.encode import is_number, is_text
 from fedul_flwr.data.formats import IMAGE_SUFFIXES, Split, npz_array, npz_names
 from fedul_flwr.data.tables import (
     MAX_BYTES,
@@ -132,10 +131,6 @@ def open_table(path: Path, options: TableOptions, id_column: str = "") -> Table:
 
     What a column means is decided once, and not by the cells of one file. Numbers of columns that
     do not become features are not looked at, so that none makes the file unreadable.
-
-    Parameters
-    ----------
-    id_column : a column whose cells stay as they are written, and that is no feature.
     """
     if path.suffix.lower() != ".csv":
         return open_parquet(path)
@@ -160,22 +155,10 @@ def _label(table: Table, options: TableOptions) -> str:
 def read_table(
     path: Path, options: TableOptions, id_column: str = ""
 ) -> tuple[list[str], Table | Texts]:
-    """The names of points, and their features or texts; a column of labels is never read.
-
-    Parameters
-    ----------
-    id_column : a column with the names, where a missing one is an empty text; it is never a
-        feature. By default names are numbers of rows from 0.
-    """
+    """The names of points, and their features or texts; a column of labels is never read."""
     import pyarrow as pa
 
     if path.suffix.lower() == ".npz":
-        if id_column:
-            raise UserError(
-                f"--id-column {id_column!r}: {path} has no columns with names.",
-                "option-without-effect",
-                option="--id-column",
-            )
         refuse_texts_in_npz(path, options)
         vectors = npz_table(path)
         return [str(row) for row in range(len(vectors))], vectors
@@ -190,15 +173,7 @@ def read_table(
                 "option-not-allowed",
                 option="--id-column",
             )
-        try:
-            names = table.column(id_column).cast(pa.string()).fill_null("").to_pylist()
-        except pa.ArrowException:
-            raise UserError(
-                f"--id-column {id_column!r} of {path} has the type {table.type_of(id_column)}; "
-                "texts or numbers are needed.",
-                "column-type",
-                option="--id-column",
-            ) from None
+        names = table.column(id_column).cast(pa.string()).fill_null("").to_pylist()
         rest = [name for name in table.names if name != id_column]
         table = replace(table, content=table.content.select(rest))
     if options.text:
@@ -243,10 +218,7 @@ def has_vectors(path: Path) -> bool:
 
 
 def table_split(table: Table, options: TableOptions) -> Split:
-    """Read a table with labels: of texts if asked for, of images if it has some, or of features.
-
-    Labels are a ClassLabel, or values as :mod:`fedul_flwr.data.class_labels` says.
-    """
+    """Read a table with labels: of texts if asked for, of images if it has some, or of features."""
     label = _label_column(table, options.label)
     inputs: Images | Table | Texts
     if options.text:

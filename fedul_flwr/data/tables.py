@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.base import column_name
-from fedul_flwr.data.columns import MAX_FEATURES, Columns
+from fedul_flwr.data.columns import MAX_FEATURES, MISSING_TEXTS, Columns
 from fedul_flwr.data.types import Floats, InputShape
 from fedul_flwr.errors import UserError
 
@@ -25,14 +25,7 @@ BLOCK = 4096
 
 @dataclass(frozen=True)
 class VectorPoints:
-    """Vectors of one split or set, ready to be stored.
-
-    Attributes
-    ----------
-    where : name of this collection in messages.
-    values : float32 ``(n, d)``.
-    note : how its file was read, if not as usual; else empty.
-    """
+    """Vectors of one split or set, ready to be stored."""
 
     where: str
     values: NDArray[Any]
@@ -103,13 +96,10 @@ class Table:
 
     Attributes
     ----------
-    where : its name in messages.
     content : ``pyarrow.Table`` of the columns whose names occur once, or rows of a file that are
         read when they are asked for.
     vectors : ``(n, d)`` numbers, if they came without names; NaN is a missing value.
-    hub : Hugging Face features by column, as plain mappings.
     twice : names that several columns have, and an empty one for columns without a name.
-    note : how its file was read, if not as usual; else empty.
     untyped : whether all cells are texts because the file has no types, as CSV.
     separator, mark : of a CSV file, what stands between cells, and before decimals if its numbers
         show it.
@@ -158,12 +148,7 @@ class Table:
             )
 
     def refuse_without(self, name: str, why: str = "") -> None:
-        """Refuse a table that has no column ``name``, or several.
-
-        Parameters
-        ----------
-        why : the end of the sentence's first part.
-        """
+        """Refuse a table that has no column ``name``, or several."""
         self.refuse_twice(name)
         if name not in self.names:
             raise self.lacks(f"column {name!r}{why}")
@@ -193,12 +178,7 @@ def columns_by_name(written: Sequence[str]) -> tuple[dict[str, int], tuple[str, 
 
 
 def reading_notes(tables: Iterable[object]) -> tuple[str, ...]:
-    """How files were read that are not as usual, one line for all that are alike.
-
-    Parameters
-    ----------
-    tables : anything with a ``where`` and perhaps a ``note``.
-    """
+    """How files were read that are not as usual, one line for all that are alike."""
     alike: dict[str, list[str]] = {}
     for table in tables:
         if note := getattr(table, "note", ""):
@@ -216,3 +196,13 @@ def refuse_too_wide(count: int, where: str) -> None:
             f"{where} holds vectors of {count} numbers; 1 to {MAX_FEATURES:,} are allowed.",
             "too-many-columns",
         )
+
+
+def stripped(texts: Any) -> Any:
+    """Texts without spaces around them; null where one says that a value is missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+    texts = pc.utf8_trim_whitespace(texts)
+    missing = pc.is_in(texts, value_set=pa.array(sorted(MISSING_TEXTS), texts.type))
+    return pc.if_else(missing, pa.scalar(None, texts.type), texts)

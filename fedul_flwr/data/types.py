@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.data.columns import Columns
+from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_priors import Dirichlet
 from fedul_flwr.errors import BadMessageError, UserError
 
@@ -66,7 +67,6 @@ class PointArrays:
 
     Attributes
     ----------
-    inputs : ``n`` images or vectors, usually memory-mapped.
     labels : int64 ``(n,)``, classes ``0..K-1`` or ``-1`` for unlabeled.
     columns : further columns of the source by name, ``(n,)`` each (for natural partitions).
     """
@@ -118,11 +118,10 @@ class UnlabeledSets:
     priors : float64 ``(M, K)``, class priors of every set (Pi_c).
     drawn_priors : float64 ``(M, K)``, the class priors from which a simulation assigned points to
         sets; ``None`` for an owner's own sets.
-    names : names of the sets on a device; empty in a simulation.
     posterior : class priors and how uncertain they are; ``None`` if they are exact. Its means are
         the priors, or differ where these are noisy.
     tolerances : float64 ``(M,)``, how far the sum of a row of priors may be from 1; ``None`` for
-        :data:`~fedul_flwr.config.class_priors.SUM_TOLERANCE`.
+        :data:`~fedul_flwr.config.base.SUM_TOLERANCE`.
     notes : how the owner's files were read, and what was made of the file of priors; for the owner.
     """
 
@@ -291,3 +290,54 @@ def part_of(bounds: NDArray[Any], client: int) -> slice:
             f"Client {client} is not in this federation of {len(bounds) - 1}.", "unknown-name"
         )
     return slice(bounds[client], bounds[client + 1])
+
+
+# What a client's personal model learns from, and the labels that it is compared on.
+
+ASIDE = 5
+"""One label of so many is set aside; a client with fewer labels sets none aside."""
+
+
+def _none() -> Ints:
+    return np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class OwnPoints:
+    """A client's points, as its personal model uses them.
+
+    Attributes
+    ----------
+    points : ``(n,)``, rows of all points that the run trains on.
+    tuned : ``(m,)``, rows of those with a target.
+    targets : ``(m,)``, their labels or, with ``priors``, the number of their set.
+    aside : points with labels that no model of the run was trained on.
+    priors, set_sizes : ``(M, K)`` and ``(M,)`` of the sets; ``None`` if targets are labels.
+    """
+
+    inputs: Inputs
+    points: Ints
+    tuned: Ints = field(default_factory=_none)
+    targets: Ints = field(default_factory=_none)
+    aside: LabeledPoints | None = None
+    priors: Floats | None = None
+    set_sizes: Ints | None = None
+    missing: str = ""
+
+
+def set_aside(labeled: Ints, seed: int, client: int) -> Ints:
+    """Those of ``labeled`` that are set aside: one of :data:`ASIDE`, rounded down, at random."""
+    order = stream(seed, "personal", client).permutation(labeled)
+    return np.sort(order[: len(labeled) // ASIDE])
+
+
+def labeled_own_points(
+    examples: LabeledPoints | PartlyLabeledPoints, trained: Ints, labeled: Ints, aside: Ints
+) -> OwnPoints:
+    """What a personal model learns from, of a client with labels."""
+    if not len(aside):
+        few = f"it has fewer than {ASIDE} labels" if len(labeled) else "it has no labels"
+        return OwnPoints(examples.inputs, trained, missing=few)
+    measured = LabeledPoints(examples.inputs, examples.points[aside], examples.labels[aside])
+    tuned, targets = examples.points[labeled], examples.labels[labeled]
+    return OwnPoints(examples.inputs, trained, tuned, targets, measured)

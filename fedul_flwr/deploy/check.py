@@ -18,9 +18,9 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.config.shared import BUILT_IN, SharedSettings
+from fedul_flwr.config.user_files import parse_overrides
 from fedul_flwr.data.local_data import survey_tables
 from fedul_flwr.data.types import Arrays, Content, Value
 from fedul_flwr.errors import OwnDataError, UserError
@@ -51,15 +51,7 @@ def check_owner(
     class_names: str = "",
     input_shape: str = "",
 ) -> Iterator[str]:
-    """Lines of a report for the owner; the last one is ``Ready.``
-
-    Parameters
-    ----------
-    node_config : text as for ``flower-supernode --node-config``.
-    overrides : flat settings of the run.
-    base_dir : directory that relative paths start from.
-    class_names, input_shape : those of the server's data set, if it cannot be read here.
-    """
+    """Lines of a report for the owner; the last one is ``Ready.``"""
     where = _read_node_config(node_config)
     settings, otherwise = _settings(overrides, base_dir)
     shape = _shape(settings, class_names, input_shape)

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from fedul_flwr.data.run_files.current_run import read_run, run_in_words
-from fedul_flwr.deploy.address import Address
+from fedul_flwr.data.run_files.store import read_run, run_in_words
+from fedul_flwr.deploy.certificates import Address
 from fedul_flwr.errors import UserError
 
 Lines = Sequence[Mapping[str, Any]]

@@ -14,8 +14,14 @@ from pathlib import Path
 
 from fedul_flwr.config.user_files import read_object, read_text, regular_file
 from fedul_flwr.deploy import init
-from fedul_flwr.deploy.address import parse_address, parse_listen
-from fedul_flwr.deploy.certificates import issue, make_authority, read_identity, validity
+from fedul_flwr.deploy.certificates import (
+    issue,
+    make_authority,
+    parse_address,
+    parse_listen,
+    read_identity,
+    validity,
+)
 from fedul_flwr.deploy.init import Certificates, Consortium, File, read_public_key, write_file
 from fedul_flwr.deploy.status import NODE, OWN_CONNECTION, UNREGISTERED, connected, server_of
 from fedul_flwr.errors import UserError

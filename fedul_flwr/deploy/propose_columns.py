@@ -18,7 +18,9 @@ import numpy as np
 
 from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import user_path
-from fedul_flwr.data.column_cells import (
+from fedul_flwr.data.columns import Column, Columns
+from fedul_flwr.data.csv_files import open_csv, plain_numbers
+from fedul_flwr.data.encode import (
     MAX_CATEGORIES,
     Cells,
     category_counts,
@@ -28,12 +30,9 @@ from fedul_flwr.data.column_cells import (
     truth_counts,
     with_bounds,
 )
-from fedul_flwr.data.columns import Column, Columns
-from fedul_flwr.data.csv_files import open_csv
-from fedul_flwr.data.csv_numbers import plain_numbers
 from fedul_flwr.data.formats import is_hidden
 from fedul_flwr.data.local_data import LABELS_FILE
-from fedul_flwr.data.priors_file import COUNTS_FILE, PRIORS_FILE
+from fedul_flwr.data.local_files import COUNTS_FILE, PRIORS_FILE
 from fedul_flwr.data.table_files import LABEL_NAMES, open_parquet
 from fedul_flwr.data.tables import Table
 from fedul_flwr.data.types import Floats
@@ -60,15 +59,7 @@ _ID_NAME = re.compile(
 
 @dataclass
 class _Facts:
-    """What one column holds at one owner.
-
-    Attributes
-    ----------
-    kind : ``number``, ``category``, or why it is neither.
-    rows : number of cells with a value.
-    counts : rows by category; of a number, by its first two different values.
-    is_identifier : whether it numbers the rows.
-    """
+    """What one column holds at one owner."""
 
     kind: str
     rows: int = 0
@@ -82,17 +73,7 @@ class _Facts:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A columns file, and what it does not have.
-
-    Attributes
-    ----------
-    columns : the proposed ones.
-    left_out : why each other column is not among them.
-    differences : in what owners differ.
-    rare : categories by column that an owner has in few rows.
-    owners, rows : their numbers.
-    notes : how files were read.
-    """
+    """A columns file, and what it does not have."""
 
     columns: Columns
     left_out: Mapping[str, str]
@@ -132,12 +113,7 @@ class Proposal:
 
 
 def propose_columns(folders: Sequence[str | Path], label: str = "") -> Proposal:
-    """Propose the columns that all tables in the owners' ``folders`` have.
-
-    Parameters
-    ----------
-    label : the column of labels; by default those of a usual name, such as ``label``.
-    """
+    """Propose the columns that all tables in the owners' ``folders`` have."""
     label = column_name(label)
     paths = [user_path(folder) for folder in folders]
     short = [path.name for path in paths]

@@ -1,18 +1,21 @@
-"""``fedul-flwr deploy status``: owners of a consortium, their nodes, and the nodes' states."""
+"""``fedul-flwr deploy status`` and ``backup``: nodes, and what a server needs to come back."""
 
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
+import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cryptography.x509 import load_pem_x509_certificate
 
-from fedul_flwr.data.run_files.current_run import run_in_words
+from fedul_flwr.data.run_files.store import run_in_words
+from fedul_flwr.data.safe_files import replace_file
 from fedul_flwr.deploy.certificates import validity
 from fedul_flwr.deploy.init import OWNERS
 from fedul_flwr.engine.flower_run import FlowerProgram
@@ -45,12 +48,7 @@ class OwnerState(NamedTuple):
 
 
 def status(directory: Path) -> list[OwnerState]:
-    """The state of every owner, and of nodes that belong to no known owner.
-
-    Parameters
-    ----------
-    directory : working folder of ``deploy init``, or its ``server/`` alone.
-    """
+    """The state of every owner, and of nodes that belong to no known owner."""
     server = server_of(directory)
     nodes_of = {
         path.name.removesuffix(NODE): path.read_text().partition(" ")[0].strip()
@@ -99,14 +97,7 @@ def server_of(directory: Path) -> Path:
 def rows(
     owners: Mapping[str, int], nodes_of: Mapping[str, str], listed: Iterable[Mapping[str, Any]]
 ) -> list[OwnerState]:
-    """Join owners and nodes.
-
-    Parameters
-    ----------
-    owners : number of the client by name of its owner, in order.
-    nodes_of : id of the node by name of its owner, where it was registered.
-    listed : Flower's nodes, with ``node-id``, ``status``, ``online-at`` and ``offline-at``.
-    """
+    """Join owners and nodes."""
     nodes: dict[str | None, Mapping[str, Any]] = {str(node["node-id"]): node for node in listed}
     states = [
         OwnerState(
@@ -144,3 +135,48 @@ def connected(server: Path) -> Iterator[FlowerProgram]:
             raise UserError(f"{script[0]} failed: {entry.stderr.strip()}", "flower-failed")
         (home / "config.toml").write_text(entry.stdout, encoding="utf-8")
         yield FlowerProgram(environment)
+
+
+# ``fedul-flwr deploy backup``: what a consortium's server needs to come back, in one file.
+
+DATABASE = "state/superlink.db"
+"""The SuperLink's database, in the server's folder: registered keys, and runs."""
+
+
+def backup(root: Path, file: Path) -> None:
+    """Write the server's folder as ``server/`` into a new ``.tar.gz`` for its user's eyes alone.
+
+    The SuperLink may run: its database is read as a whole. The apps of runs, the authority's key
+    and owners' folders stay out. Raises a UserError if the file is there or cannot be written.
+    """
+    server = server_of(root)
+    if file.exists():
+        raise UserError(f"{file} exists: name a new file, or delete it.", "file-exists")
+    if file.is_relative_to(server):
+        raise UserError(
+            f"{file} lies in the folder that it would hold: name one elsewhere.", "path-not-usable"
+        )
+
+    def write(part: Path) -> None:
+        part.touch(mode=0o600)
+        with (
+            tempfile.TemporaryDirectory(prefix="fedul-backup-") as scratch,
+            tarfile.open(part, "w:gz") as archive,
+        ):
+            for entry in [server, *sorted(server.rglob("*"))]:
+                name = entry.relative_to(server)
+                if len(name.parts) < 2 or name.parts[0] not in ("flower", "state"):
+                    with suppress(FileNotFoundError):  # of a run
+                        archive.add(entry, f"server/{name}", recursive=False)
+            if (server / DATABASE).exists():
+                with (
+                    closing(sqlite3.connect(server / DATABASE)) as there,
+                    closing(sqlite3.connect(copy := Path(scratch) / "copy.db")) as here,
+                ):
+                    there.backup(here)
+                archive.add(copy, f"server/{DATABASE}")
+
+    try:
+        replace_file(file, write)
+    except sqlite3.Error as error:
+        raise UserError(f"{server / DATABASE} cannot be copied: {error}.", "file-damaged") from None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedul_flwr.config.base import nearest
-from fedul_flwr.config.overrides import read_toml
+from fedul_flwr.config.user_files import read_toml
 from fedul_flwr.engine.simulate import RunProgress
 from fedul_flwr.errors import UserError
 
@@ -32,18 +32,8 @@ def run_deployed(
 
     Ctrl-C stops the run. Progress and results are read from ``config.output``, to which the
     SuperLink's machine writes: on another machine progress shows the start and the end alone.
-
-    Parameters
-    ----------
-    superlink : name of the connection in ``config.toml`` of ``$FLWR_HOME`` (``~/.flwr``).
-    named : whether the user has named ``config.output``; if not, it gets a suffix where it exists.
-
-    Returns
-    -------
-    Directory of the results, or None if they are on another machine.
     """
-    from fedul_flwr.data.run_files.run_lock import lock_directory, require_unlocked
-    from fedul_flwr.data.run_files.store import ERROR, SUMMARY
+    from fedul_flwr.data.run_files.store import ERROR, SUMMARY, lock_directory, require_unlocked
     from fedul_flwr.engine.flower_run import (
         FlowerProgram,
         app_directory,

@@ -30,14 +30,7 @@ METHODS = ("strategies", "client_apps", "baselines")
 
 
 def app_directory() -> Path:
-    """Return the directory of this Flower app.
-
-    Returns
-    -------
-    Path
-        The repository root of an editable install. For an installed wheel, a temporary directory
-        with copies of the installed packages, removed when the interpreter exits.
-    """
+    """Return the directory of this Flower app."""
     package = Path(__file__).resolve().parents[1]
     project = package.parent / "pyproject.toml"
     if project.is_file() and "[tool.flwr.app]" in project.read_text(encoding="utf-8"):
@@ -125,13 +118,7 @@ def without_proxy(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class FlowerProgram:
-    """Commands of Flower's program ``flwr``.
-
-    Parameters
-    ----------
-    environment : variables of the commands; ``FLWR_HOME`` has the configuration with the
-        SuperLinks' addresses.
-    """
+    """Commands of Flower's program ``flwr``."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = without_proxy(environment)
@@ -216,13 +203,7 @@ def start_run(
     overrides: Mapping[str, bool | int | float | str],
     superlink: str,
 ) -> FlowerRun:
-    """Start a run of the app in ``app_dir``.
-
-    Parameters
-    ----------
-    overrides : run config; each key must exist in the app's ``[tool.flwr.app.config]``.
-    superlink : name of a SuperLink in Flower's configuration.
-    """
+    """Start a run of the app in ``app_dir``."""
     with tempfile.TemporaryDirectory(prefix="fedul-app-") as folder:
         app, settings = Path(folder) / "app", Path(folder) / "settings.toml"
         copy_app(app_dir, app)
@@ -308,16 +289,7 @@ def stamp(path: Path) -> tuple[int, int] | None:
 def failure(
     why: str, error: Path, before: tuple[int, int] | None, log: Path, command: str
 ) -> UserError:
-    """The error that tells why a run failed.
-
-    Parameters
-    ----------
-    why : the reason that is visible from outside.
-    error : file in which the server app says so in one sentence; it counts if it has changed.
-    before : its :func:`stamp` before the run.
-    log : the run's log.
-    command : continues a run, where the name of its directory follows.
-    """
+    """The error that tells why a run failed."""
     from fedul_flwr.config.run_config import LAST_MODEL
 
     reason = UserError(why, "run-failed")

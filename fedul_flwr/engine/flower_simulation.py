@@ -47,15 +47,7 @@ _STOP_SECONDS = 30.0
 def run_on_ray(
     config: RunConfig, clients: int, cpus: int, gpus: float, ray_address: str, log_file: Path
 ) -> str:
-    """Run, and wait for the end; returns why it failed, empty if it has not.
-
-    Parameters
-    ----------
-    clients : number of clients.
-    cpus, gpus : of each client that runs at the same time as others.
-    ray_address : Ray cluster that runs them; empty for one of its own.
-    log_file : Flower's log is appended here.
-    """
+    """Run, and wait for the end; returns why it failed, empty if it has not."""
     home = new_home()
     each = {"num_cpus": cpus, "num_gpus": gpus}
     order = {"settings": config.to_flat(), "clients": clients, "each": each}
@@ -155,13 +147,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def simulation_environment(home: Path, ray_address: str) -> dict[str, str]:
-    """Environment of a simulation and all that it starts.
-
-    Parameters
-    ----------
-    home : its folder, which also holds Ray's session.
-    ray_address : Ray cluster that it uses; empty for one of its own.
-    """
+    """Environment of a simulation and all that it starts."""
     env = dict(os.environ)
     env |= _ray_environment(env, home, ray_address)
     env |= {MARK: str(home), "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0"}
@@ -210,10 +196,7 @@ def _ray_environment(env: dict[str, str], home: Path, ray_address: str) -> dict[
 
 
 def absolute(target: str) -> str:
-    """A path that does not depend on the working folder; so for a database ``sqlite:///PATH``.
-
-    What names another kind of place stays: ``http://…``, ``databricks``, ``~/…``.
-    """
+    """A path that does not depend on the working folder; so for a database ``sqlite:///PATH``."""
     head = "sqlite:///" if target.startswith("sqlite:///") else ""
     path = target.removeprefix(head)
     if path in ("", "databricks") or path.startswith("~") or (not head and ":" in path):
@@ -222,12 +205,7 @@ def absolute(target: str) -> str:
 
 
 def refuse_silent_cluster(address: str) -> None:
-    """Refuse a cluster that does not answer; ``auto`` is left to Ray, which looks on this machine.
-
-    Parameters
-    ----------
-    address : ``host:port`` of the cluster's head, or ``auto``.
-    """
+    """Refuse a cluster that does not answer; ``auto`` is left to Ray, which looks here."""
     if address == "auto":
         return
     match = re.fullmatch(r"(\[[^]]+\]|[^:/]+):(\d{1,5})", address)

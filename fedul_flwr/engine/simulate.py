@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from fedul_flwr.data.cores import exclusive, refuse_cpus
-from fedul_flwr.engine.fork_server import load_early
+from fedul_flwr.engine.shell import load_early
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
@@ -249,8 +249,7 @@ def plan_rounds(config: RunConfig, num_rounds: int) -> RunConfig:
     Flower passes every setting to the server app, defaults included, so the server app cannot tell
     whether the number of rounds was set.
     """
-    from fedul_flwr.data.run_files.run_lock import locked
-    from fedul_flwr.data.run_files.store import CONFIG, RunDirectory
+    from fedul_flwr.data.run_files.store import CONFIG, RunDirectory, locked
 
     directory = RunDirectory(Path(config.output))
     with locked(directory.path, "command"):
@@ -298,7 +297,7 @@ def simulate(
     -------
     The directory of the results.
     """
-    from fedul_flwr.data.run_files.run_lock import lock_directory, locked, require_unlocked
+    from fedul_flwr.data.run_files.store import lock_directory, locked, require_unlocked
     from fedul_flwr.results.tracking import refuse_missing
 
     engine, ray_address = simulation.engine, simulation.ray_address
@@ -339,8 +338,8 @@ def simulate(
 
 
 def check_start(config: RunConfig, num_supernodes: int) -> str:
-    """Refuse a run that cannot begin: :func:`fedul_flwr.run.preflight.check_start`."""
-    from fedul_flwr.run.preflight import check_start  # torch takes seconds to load
+    """Refuse a run that cannot begin: :func:`fedul_flwr.run.labeling.check_start`."""
+    from fedul_flwr.run.labeling import check_start  # torch takes seconds to load
 
     with exclusive():
         return check_start(config, num_supernodes)
@@ -355,7 +354,7 @@ def run_here(
     """Run, and show progress; other threads' runs wait."""
     import logging
 
-    from fedul_flwr.data.run_files.run_lock import LOCKS, locked
+    from fedul_flwr.data.run_files.store import LOCKS, locked
     from fedul_flwr.engine.flower_logs import flower_logs
 
     output = Path(config.output)

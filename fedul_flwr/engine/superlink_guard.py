@@ -34,13 +34,7 @@ TOO_LARGE = b"A request needs a content-length of at most 32 MiB.\n"
 
 
 class SameUserOnly:
-    """ASGI application that answers other users' requests with 403.
-
-    Parameters
-    ----------
-    app : the application that answers this user's requests.
-    open_paths : beginnings of paths that everybody is answered at.
-    """
+    """ASGI application that answers other users' requests with 403."""
 
     def __init__(self, app: App, open_paths: Sequence[str] = ()) -> None:
         self._app = app
@@ -101,10 +95,6 @@ def run_superlink(open_paths: Sequence[str] = ()) -> None:
 
     What this imports is Flower's own and not documented; ``tests/engine/test_superlink_guard.py``
     compares the last lines with Flower's.
-
-    Parameters
-    ----------
-    open_paths : beginnings of paths that everybody is answered at.
     """
     import uvicorn
     from flwr.supercore.http_logging import get_uvicorn_log_config
@@ -132,12 +122,7 @@ def run_superlink(open_paths: Sequence[str] = ()) -> None:
 
 
 def belongs_to_user(client: Address, server: Address) -> bool:
-    """Whether the client's end of a connection belongs to a process of this user.
-
-    Parameters
-    ----------
-    client, server : IP address and port of the two ends.
-    """
+    """Whether the client's end of a connection belongs to a process of this user."""
     family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
     wanted = [_kernel_form(family, client), _kernel_form(family, server)]
     for _ in range(2):  # the kernel may skip a row of a table that changes while it is read

@@ -28,7 +28,7 @@ from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.experiments.trial_plots import compare_figure
 from fedul_flwr.results.facts import NONE, percent
 from fedul_flwr.results.figure_style import draw_formats
-from fedul_flwr.results.pages import render
+from fedul_flwr.results.model_file import render
 from fedul_flwr.results.report import PAGE, pictures
 from fedul_flwr.run.server_data import open_server_data
 from fedul_flwr.run.summary import SHARES

@@ -11,8 +11,7 @@ from tempfile import TemporaryDirectory
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.records import read_run
-from fedul_flwr.data.run_files.run_lock import require_unlocked
-from fedul_flwr.data.run_files.store import CONFIG, RunDirectory
+from fedul_flwr.data.run_files.store import CONFIG, RunDirectory, require_unlocked
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.metrics import metrics_of
 from fedul_flwr.experiments.runs_file import RunsFile, require_committed

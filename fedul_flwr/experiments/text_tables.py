@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fedul_flwr.data.csv_files import write_cell
-from fedul_flwr.results.printed_summary import print_wide
+from fedul_flwr.results.facts import print_wide
 
 Lines = Iterable[Iterable[str]]
 

@@ -16,8 +16,14 @@ from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, default_flat, resolve
 from fedul_flwr.config.user_files import read_object
 from fedul_flwr.data.run_files.records import Run, number, read_run
-from fedul_flwr.data.run_files.run_lock import DirectoryLockedError, require_unlocked
-from fedul_flwr.data.run_files.store import CONFIG, ERROR, SUMMARY, RunDirectory
+from fedul_flwr.data.run_files.store import (
+    CONFIG,
+    ERROR,
+    SUMMARY,
+    DirectoryLockedError,
+    RunDirectory,
+    require_unlocked,
+)
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.user_content import changed_content
 from fedul_flwr.engine.simulate import plan_rounds

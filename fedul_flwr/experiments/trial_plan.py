@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedul_flwr.config.base import Scalar, unknown_key
-from fedul_flwr.config.overrides import flatten, read_toml
 from fedul_flwr.config.run_config import (
     LOCATION_SETTINGS,
     RunConfig,
@@ -18,7 +17,7 @@ from fedul_flwr.config.run_config import (
     keys_in_use,
     resolve,
 )
-from fedul_flwr.config.user_files import user_path
+from fedul_flwr.config.user_files import flatten, read_toml, user_path
 from fedul_flwr.data.split import split_settings
 from fedul_flwr.data.user_content import user_content
 from fedul_flwr.errors import UserError

@@ -33,9 +33,8 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.device import move_model, num_weights
 from fedul_flwr.learning.network import Network
-from fedul_flwr.models.last_layer import feature_layer, inputs_of
-from fedul_flwr.models.parts import Normalized
-from fedul_flwr.models.torchvision_model import TorchvisionModel, pretrained_arrays
+from fedul_flwr.models.parts import Normalized, feature_layer, inputs_of
+from fedul_flwr.models.resnets import TorchvisionModel, pretrained_arrays
 
 OpenRun = Callable[[Path], nn.Module]
 """Opens the best model of an earlier run."""
@@ -44,14 +43,7 @@ _FILE = "network.json"
 
 
 class Facts(NamedTuple):
-    """Facts about a network.
-
-    Attributes
-    ----------
-    digest : of its weights and buffers.
-    side : side in pixels of the images it was trained on; 0 takes images as they are.
-    num_weights : number of its weights.
-    """
+    """Facts about a network."""
 
     digest: str
     side: int
@@ -60,15 +52,7 @@ class Facts(NamedTuple):
 
 @dataclass(frozen=True)
 class NetworkSource:
-    """A network that is loaded when it is needed.
-
-    Attributes
-    ----------
-    name : value of setting ``features`` without a side.
-    files : files that say which weights the network has; empty if that is not known before it is
-        loaded.
-    load : returns the network and the side of its images.
-    """
+    """A network that is loaded when it is needed."""
 
     name: str
     files: Sequence[Path]
@@ -136,16 +120,7 @@ def _digest(model: nn.Module) -> str:
 
 @dataclass
 class NetworkFeatures:
-    """Maps points to what the last linear layer of a network gets.
-
-    Attributes
-    ----------
-    load : returns a model, which maps inputs ``(n, c, h, w)`` in [-1, 1] to any outputs, by a
-        linear layer at the end; called at the first point.
-    side : height and width to which images are resized before (bilinear, antialiased); 0 keeps
-        their size.
-    device, precision : as in :class:`~fedul_flwr.learning.local.Network`.
-    """
+    """Maps points to what the last linear layer of a network gets."""
 
     load: Callable[[], nn.Module]
     side: int
@@ -180,11 +155,7 @@ def resized(inputs: Tensor, side: int) -> Tensor:
 
 
 def fold_batch_norm(model: nn.Module) -> nn.Module:
-    """``model`` with every batch norm behind a convolution made part of the convolution's weights.
-
-    The outputs of a model in evaluation mode stay the same up to rounding. A model whose steps
-    depend on its inputs cannot be followed, and is returned as it is.
-    """
+    """``model`` with each batch norm behind a convolution made part of its weights."""
     try:
         graph = _Layers().trace(model)
     except Exception:  # a user's own model may raise anything while it is followed
@@ -298,10 +269,7 @@ def _existing(files: list[Path]) -> list[Path]:
 
 
 def image_encoder(name: str, *, download: bool = True) -> LoadedNetwork:
-    """Image encoder ``name`` of the Hugging Face hub, downloaded on first use, or in a folder.
-
-    Without ``download`` nothing is asked of the network.
-    """
+    """Image encoder ``name`` of the Hugging Face hub, downloaded on first use, or in a folder."""
     what = f"Setting features = 'huggingface:{name}'"
     try:
         from transformers import AutoImageProcessor, AutoModel

@@ -39,7 +39,7 @@ from fedul_flwr.federated.masked_update import HEADS, MaskedUpdates, Summed, Upd
 from fedul_flwr.federated.masked_update import PHASES as SUM_PHASES
 from fedul_flwr.federated.reports import OF_ALL, Reports
 from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS, variate_rounds
-from fedul_flwr.secure.column_sums import exact_sums
+from fedul_flwr.secure.vector_sum import exact_sums
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -22,12 +22,10 @@ from fedul_flwr.config.node_config import POINT_FORMATS, SET_FORMATS, NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.class_priors import class_masses, rounded_shares
 from fedul_flwr.data.columns import parse_columns
-from fedul_flwr.data.label_split import label_scenario, open_partly_labeled_points
-from fedul_flwr.data.own_points import OwnPoints, labeled_own_points, set_aside
 from fedul_flwr.data.safe_files import make_folder, save_arrays
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_check import SetCheck, check_sets
-from fedul_flwr.data.set_split import open_unlabeled_sets
+from fedul_flwr.data.split import label_scenario, open_partly_labeled_points, open_unlabeled_sets
 from fedul_flwr.data.standardize import (
     MEANS,
     SCALES,
@@ -46,9 +44,12 @@ from fedul_flwr.data.types import (
     Inputs,
     InputShape,
     Ints,
+    OwnPoints,
     PartlyLabeledPoints,
     UnlabeledSets,
     Value,
+    labeled_own_points,
+    set_aside,
 )
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.messages import to_arrays, to_record
@@ -213,8 +214,7 @@ class ClientData:
         """The features of own points, computed once, if the run has some; else the points."""
         if not self.settings.features:
             return points
-        from fedul_flwr.extractors.feature_store import feature_array
-        from fedul_flwr.extractors.find import find_extractor
+        from fedul_flwr.extractors.find import feature_array, find_extractor
 
         settings = self.settings
         extractor = find_extractor(settings.features, settings.device, settings.precision)
@@ -285,7 +285,6 @@ class UnlabeledSetData(ClientData):
             self.sets.set_sizes,
             strict_rank=self.settings[AdmissionSettings].strict_rank,
             min_sets=self.min_sets,
-            set_names=self.sets.names,
             class_names=self.class_names,
             tolerances=self.sets.tolerances,
         )
@@ -294,11 +293,11 @@ class UnlabeledSetData(ClientData):
         """The result of the check; priors only with ``fedul.share-priors``."""
         check = self.set_check
         # Of simulated sets the server says the same.
-        about = (check.reason, *check.warnings) if self.folder is not None else ()
+        about = (check.told(self.set_names), *check.warnings) if self.folder is not None else ()
         for line in filter(None, (*self.sets.notes, *about)):
             print(f"Client {self.node.partition_id}: {line}")
         values: dict[str, Value] = {
-            "reason": check.public_reason,
+            "reason": check.reason,
             "num-sets": check.num_sets,
             "num-points": check.num_points,
             "condition-number": check.condition_number,
@@ -359,7 +358,9 @@ class UnlabeledSetData(ClientData):
         """Raise an error if the check of the sets refuses them."""
         check = self.set_check
         if not check.accepted:
-            text = f"Client {self.node.partition_id} cannot take part: {check.reason}."
+            text = (
+                f"Client {self.node.partition_id} cannot take part: {check.told(self.set_names)}."
+            )
             raise OwnDataError(text, check.code)
 
 

@@ -33,8 +33,7 @@ from fedul_flwr.federated.masked_update import Summed, fewest_summed
 from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS
 from fedul_flwr.federated.nodes import ClientRegistry, Registration
 from fedul_flwr.federated.secure_sum import SecureSums
-from fedul_flwr.secure.column_sums import moments_of
-from fedul_flwr.secure.vector_sum import TooFewLeftError
+from fedul_flwr.secure.vector_sum import TooFewLeftError, moments_of
 
 
 def plain_moments(settings: RunConfig, data: ClientData) -> dict[str, Value]:
@@ -46,14 +45,7 @@ def plain_moments(settings: RunConfig, data: ClientData) -> dict[str, Value]:
 
 
 def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, Value]:
-    """Means and scales of the columns of all clients together, as a client stores them.
-
-    Parameters
-    ----------
-    content : of phase ``columns``. Nothing else in it is taken: the settings were checked against
-        the owner's limits, and must stay as they were.
-    setup : the client's setup, with the number of columns.
-    """
+    """Means and scales of the columns of all clients together, as a client stores them."""
     shape = cast(list[int], setup["model-shape"])
     scaling = {key: numbers(content, key) for key in (MEANS, SCALES)}
     if any(len(values) != shape[0] for values in scaling.values()) or (scaling[SCALES] <= 0).any():
@@ -65,11 +57,7 @@ def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, 
 
 
 def raw_rows(data: ClientData) -> tuple[Inputs, Ints]:
-    """The client's points as they are, not standardized: an array, and rows of it.
-
-    Behind its columns are the client's medians, the same in each row, of which the federation makes
-    what fills a missing value in predictions. (The median of a column stays when it fills gaps.)
-    """
+    """The client's points as they are, not standardized: an array, and rows of it."""
     inputs, points = data.own_rows
     raw = inputs.raw if isinstance(inputs, ScaledInputs) else inputs
     places = median_places(data.settings, data.table.columns, raw.shape[1])
@@ -117,17 +105,12 @@ def check_moments(answer: Content, width: int) -> None:
     Points are float32 numbers, so no mean is beyond :data:`LARGEST` and no variance beyond its
     square; larger ones would make every standardized number 0.
     """
-    for key in (MEANS, VARIANCES):
-        if len(numbers(answer, key)) != width:
+    for key, least, largest in ((MEANS, -LARGEST, LARGEST), (VARIANCES, 0, LARGEST**2)):
+        values = numbers(answer, key)
+        if len(values) != width or not ((least <= values) & (values <= largest)).all():
             raise BadMessageError(
-                f"A message came with {key} of another length than {width}.", "message-form"
-            )
-    if (numbers(answer, VARIANCES) < 0).any():
-        raise BadMessageError(f"A message came with {VARIANCES} below 0.", "message-out-of-range")
-    for key, largest in ((MEANS, LARGEST), (VARIANCES, LARGEST**2)):
-        if (np.abs(numbers(answer, key)) > largest).any():
-            raise BadMessageError(
-                f"A message came with {key} beyond what points can have.", "message-out-of-range"
+                f"A message came with {key} that are not those of {width} columns.",
+                "message-out-of-range",
             )
 
 
@@ -141,13 +124,6 @@ def scaling_values(scaling: Scaling) -> dict[str, Value]:
 
 class ColumnPooling:
     """Asks the clients of a run for their columns once, and tells them the scaling by all points.
-
-    Parameters
-    ----------
-    settings : the run's settings; it does nothing unless ``standardize = "federation"``.
-    registry, registration : the clients of the run, and how they register.
-    setup : what clients get before round 1; those that join later find the scaling there.
-    sums : opens the sum with ``standardize-sum = "masked"``.
 
     Attributes
     ----------

@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from numpy.typing import NDArray
 
-from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.grid import forwarded
 from fedul_flwr.federated.messages import ARRAYS, PlainArray, Spool, array_record

@@ -20,7 +20,7 @@ from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import HeadSettings
 from fedul_flwr.data.class_priors import floored, uniform_prior
-from fedul_flwr.data.label_split import label_scenario
+from fedul_flwr.data.split import label_scenario
 from fedul_flwr.data.types import Arrays, Content, Floats, InputShape, count, numbers
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, UserError
 from fedul_flwr.federated.ledger import spender
@@ -170,7 +170,7 @@ class Made(NamedTuple):
 
 def _head_names(settings: RunConfig, shape: InputShape, num_classes: int) -> tuple[str, str]:
     """Names of the last layer's weight and bias."""
-    from fedul_flwr.models.last_layer import feature_layer
+    from fedul_flwr.models.parts import feature_layer
     from fedul_flwr.models.registry import build_model
 
     model = build_model(settings.model, shape, num_classes, options=settings.model_options)

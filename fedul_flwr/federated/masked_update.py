@@ -22,19 +22,17 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Content, Floats, count, l2_norm, number
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_data import ClientState
-from fedul_flwr.federated.ledger import Ledger, ledger_file, spender
+from fedul_flwr.federated.ledger import Asked, Ledger, ledger_file, question, spender
 from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, OF, SETUP, metric_forms
 from fedul_flwr.federated.reports import reports_of, summed_names
-from fedul_flwr.federated.transcript import Asked, question
 from fedul_flwr.learning.variates import CONTROL
 from fedul_flwr.propagation.privacy import fresh_gaussians
-from fedul_flwr.secure.column_sums import DIGITS
 from fedul_flwr.secure.identities import Identities, Purpose, read_identities
 from fedul_flwr.secure.messages import COMPLAINT, PeerError, checked_array, complain
 from fedul_flwr.secure.session import (
@@ -49,6 +47,7 @@ from fedul_flwr.secure.session import (
     require_enough,
 )
 from fedul_flwr.secure.vector_sum import (
+    DIGITS,
     FIXED_DIGITS,
     HOLDERS,
     LAST,
@@ -148,14 +147,7 @@ _STORED, _SUMMANDS, _MODEL = "secure-sum", "summands", "model"
 
 @dataclass(frozen=True)
 class Layout:
-    """Order and range of the values of a vector.
-
-    Attributes
-    ----------
-    shapes : of every array of floating point, by record and name.
-    bounds : largest absolute value of each.
-    tail : the numbers behind them.
-    """
+    """Order and range of the values of a vector."""
 
     shapes: Mapping[tuple[str, str], tuple[int, ...]]
     bounds: Mapping[tuple[str, str], float]
@@ -169,15 +161,7 @@ class Layout:
         largest: float,
         tail: Tail = NUMBERS,
     ) -> Layout:
-        """The layout of an update of ``records``, the arrays that the server has sent.
-
-        Parameters
-        ----------
-        records : the model under ``"arrays"``, and SCAFFOLD's variate.
-        buffers : names of the model's batch-norm statistics.
-        largest : :func:`largest_change`, 0 for none.
-        tail : :func:`tail_of`.
-        """
+        """The layout of an update of ``records``, the arrays that the server has sent."""
         shapes, bounds = {}, {}
         for record, arrays in records.items():
             for name, array in arrays.items():
@@ -200,14 +184,7 @@ class Layout:
         clients: int,
         rng: np.random.Generator,
     ) -> Words:
-        """One client's vector.
-
-        Parameters
-        ----------
-        changes : values within the bounds.
-        numbers : at most as many as the tail has, absolute values below 2^43.
-        clients : number of summands.
-        """
+        """One client's vector."""
         parts = []
         for key in self.shapes:
             values, bound = changes[key].ravel(), self.bounds[key]
@@ -253,13 +230,6 @@ def add_noise(
     multiple of ``step``: with 1,024 steps a deviation and more, parts of it add up as Gaussian
     numbers do (Kairouz, Liu and Steinke 2021). Rounding lengthens an update of d values by √d steps
     at most, which the noise covers.
-
-    Parameters
-    ----------
-    changes : values of an update of L2 norm C at most.
-    privacy : with C and z.
-    step : distance of two values, see :func:`fedul_flwr.secure.vector_sum.step_size`.
-    least : fewest clients of whose vectors this client opens the sum.
     """
     size = sum(value.size for value in changes.values())
     sensitivity = privacy.norm + step * math.sqrt(size)
@@ -322,26 +292,14 @@ def common_records(records: Mapping[str, Arrays], model: Arrays, name: str) -> d
 
 
 def fewest_summed(settings: RunConfig) -> int:
-    """Fewest clients in a sum: 3, or more with ``xclp.min-labeled-clients``.
-
-    Three, as of two each can take its own part from the sum; t + 2 against t clients who share what
-    they know, as in the sum of labels.
-    """
+    """Fewest clients in a sum: 3, or more with ``xclp.min-labeled-clients``."""
     codes = settings.find(XCLPSettings)
     return max(FEWEST, codes.min_labeled_clients if codes else 0)
 
 
 @dataclass(frozen=True)
 class Update:
-    """What a client returns after a round of training.
-
-    Attributes
-    ----------
-    arrays : the model by name; empty if it travels in ``records``.
-    num_examples : the update's weight.
-    metrics : loss, steps and others.
-    records : arrays beside the model, by name of their record.
-    """
+    """What a client returns after a round of training."""
 
     arrays: Arrays
     num_examples: int
@@ -350,15 +308,7 @@ class Update:
 
 
 class MaskedUpdates:
-    """A client's part in secure sums.
-
-    Parameters
-    ----------
-    settings : the run's settings.
-    node : the node config.
-    state : the client's state between messages.
-    part : the client's whole numbers for a sum of phase :data:`PART`.
-    """
+    """A client's part in secure sums."""
 
     def __init__(
         self,
@@ -453,16 +403,7 @@ class MaskedUpdates:
         asked: Asked,
         buffers: Collection[str],
     ) -> Update:
-        """The update as a masked vector, with its metrics' names, each with the value 1.
-
-        Parameters
-        ----------
-        update : after training; with 0 points it does not count.
-        start : what :func:`common_records` gives.
-        shares : what others have sealed for this client.
-        asked : what :meth:`accept` has accepted.
-        buffers : names of the model's batch-norm statistics.
-        """
+        """The update as a masked vector, with its metrics' names, each with the value 1."""
         state, privacy = self._stored(), self._settings[DPSettings]
         trained = {ARRAYS: update.arrays, **update.records}
         num_examples, metrics = update.num_examples, update.metrics

@@ -13,14 +13,14 @@ import math
 import numpy as np
 
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.types import Arrays, InputShape, l2_norm
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_data import ClientState
+from fedul_flwr.federated.ledger import Asked
 from fedul_flwr.federated.masked_update import fewest_summed
 from fedul_flwr.federated.messages import ARRAYS
-from fedul_flwr.federated.transcript import Asked
 
 ACCEPTED, AT_ROUND = "accepted-model", "of round"
 """Name under which a client keeps the last model that it accepted, and the array of its round."""
@@ -49,14 +49,7 @@ def refuse_foreign_model(
     arrays: Arrays,
     round_number: int,
 ) -> None:
-    """Refuse a model that cannot be that of a round; keep it for later rounds.
-
-    Parameters
-    ----------
-    data_shape : shape of a point, and K.
-    arrays : the model.
-    round_number : the round that starts from it, from 1.
-    """
+    """Refuse a model that cannot be that of a round; keep it for later rounds."""
     last = dict(state.ephemeral(ACCEPTED))
     reference = int(last.pop(AT_ROUND, np.array(1)))
     digest = Asked({ARRAYS: arrays}, {}).model.hex()

@@ -13,11 +13,10 @@ from torch import nn
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.local_files import own_data
-from fedul_flwr.data.own_points import OwnPoints
 from fedul_flwr.data.run_files.store import PERSONAL_MODEL
 from fedul_flwr.data.safe_files import save_arrays
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Content
+from fedul_flwr.data.types import Content, OwnPoints
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import LEARNED
 from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits

@@ -15,8 +15,8 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, Metadata, MetricRecord, RecordDict
 
 from fedul_flwr.config.method_settings import LabelsOnlySettings, SupervisedSettings
-from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.types import l2_norm, number
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError
 from fedul_flwr.federated.grid import RoundLog, replies_to

@@ -25,6 +25,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays, Content, Value, count
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError, UserError
 from fedul_flwr.federated.grid import RoundLog
+from fedul_flwr.federated.ledger import Asked
 from fedul_flwr.federated.masked_update import (
     BEGUN,
     CONFIRM,
@@ -62,7 +63,6 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
 from fedul_flwr.federated.reports import reports_of, summed_names
-from fedul_flwr.federated.transcript import Asked
 from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED
 from fedul_flwr.secure.messages import (
     COMPLAINT,
@@ -131,13 +131,7 @@ class SecureSums:
         round_number: int,
         buffers: Collection[str],
     ) -> tuple[list[Message], Mapping[str, ArrayRecord]]:
-        """Messages to the clients whose masks are shared, and the form of their replies' arrays.
-
-        Parameters
-        ----------
-        messages : complete training messages; the ones returned also have sealed shares.
-        buffers : names of the model's batch-norm statistics.
-        """
+        """Messages to the clients whose masks are shared, and the form of their replies' arrays."""
         self._grid, self._round = grid, round_number
         by_node = {client.node_id: client for client in self._registry.clients}
         asked = {by_node[m.metadata.dst_node_id].partition_id: m for m in messages}
@@ -163,10 +157,7 @@ class SecureSums:
         return chosen, {ARRAYS: array_record({MASKED: form})}
 
     def _shared(self, asked: Iterable[int], question: bytes, of: Summed) -> list[int]:
-        """The clients that have shared this sum's masks; new sessions without who must leave.
-
-        Complaints are heard once: in the second try those who complain drop out of this sum.
-        """
+        """The clients that have shared this sum's masks; new sessions without who must leave."""
         self._heard = False
         present = self._without_giants(sorted(asked))
         while True:
@@ -393,12 +384,6 @@ class SecureSums:
         """Sums of ``size`` numbers over clients, and the clients whose numbers they are.
 
         They are a list of whole numbers, for heads an array of floating point.
-
-        Parameters
-        ----------
-        of : what is summed.
-        clients : who is asked.
-        arrays, values : what each client computes its numbers with, the same for all.
         """
         self._grid, self._round = grid, self._rounds.record.round
         sent, shared = dict(arrays or {}), {**(values or {}), OF: of.value}

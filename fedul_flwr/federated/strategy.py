@@ -36,13 +36,12 @@ from flwr.serverapp.strategy import (
 )
 from numpy.typing import NDArray
 
-from fedul_flwr.config.base import AUTO, Settings, load_reference
-from fedul_flwr.config.class_priors import checked_prior
+from fedul_flwr.config.base import AUTO, Settings, checked_prior, load_reference
 from fedul_flwr.config.method_settings import LabelSourceSettings, ServerTrainingSettings
-from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.config.sections import (
     SECTIONS,
+    DPSettings,
     FedTrimmedAvgSettings,
     HeadSettings,
     KrumSettings,

@@ -84,7 +84,7 @@ class MeanTeacherObjective:
     of the batch; the consistency loss is the mean over points and classes of the squared difference
     of both softmax outputs. Both are as in the code of XCLP's authors.
 
-    With a second head (:class:`~fedul_flwr.models.last_layer.TwoHeads`) the first one is trained on
+    With a second head (:class:`~fedul_flwr.models.parts.TwoHeads`) the first one is trained on
     labels, the second one on the teacher's first head, and a penalty keeps both heads close.
 
     Attributes

@@ -34,7 +34,7 @@ from fedul_flwr.learning.device import (
 from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.task import Batch, Task
-from fedul_flwr.models.last_layer import feature_layer, inputs_of, only_heads
+from fedul_flwr.models.parts import feature_layer, inputs_of, only_heads
 
 
 class LocalOptimizer:

@@ -19,13 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from fedul_flwr.data.class_priors import class_masses, floored
-from fedul_flwr.data.own_points import OwnPoints
-from fedul_flwr.data.types import Arrays, Ints
+from fedul_flwr.data.types import Arrays, Ints, OwnPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batch_statistics import norm_statistics
 from fedul_flwr.learning.local import features_and_logits, predict_logits
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.models.last_layer import feature_layer
+from fedul_flwr.models.parts import feature_layer
 from fedul_flwr.surrogate import SurrogateLoss
 
 MOST_STEPS, FOLDS = 100, 5

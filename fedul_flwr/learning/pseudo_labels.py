@@ -10,7 +10,7 @@ from scipy.special import entr
 from torch import Tensor
 from torch.nn import functional
 
-from fedul_flwr.data.class_scores import labels_from_scores
+from fedul_flwr.data.class_labels import labels_from_scores
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.learning.matching import ConfidentShare
 from fedul_flwr.learning.network import Network, frozen_statistics

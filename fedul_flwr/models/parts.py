@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import UserError
@@ -41,7 +46,6 @@ class Normalized(nn.Module):
     Parameters
     ----------
     mean, deviation : ``(channels,)``.
-    persistent : whether both count as state of a model; usually they are no weights.
     """
 
     scale: Tensor
@@ -59,16 +63,7 @@ class Normalized(nn.Module):
 
 
 def scale_variance(model: nn.Module) -> nn.Module:
-    """Redraw the weights of convolutions and linear layers by variance scaling.
-
-    Like TensorFlow's ``VarianceScaling`` by default: from a normal distribution truncated at two
-    deviations, with variance 1 / fan-in after truncation. Biases become 0. Random numbers come from
-    torch's own generator.
-
-    Returns
-    -------
-    ``model``, changed in place.
-    """
+    """Redraw the weights of convolutions and linear layers by variance scaling."""
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             deviation = math.sqrt(1 / layer.weight[0].numel()) / _TRUNCATED
@@ -76,3 +71,129 @@ def scale_variance(model: nn.Module) -> nn.Module:
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
     return model
+
+
+# The last linear layer of a model, whose inputs are features, and a second one.
+
+
+def feature_layer(model: nn.Module) -> nn.Linear:
+    """The last linear layer of ``model``, by the order in which its modules were added."""
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    if not layers:
+        raise UserError(
+            "The model has no linear layer, and features are the inputs of the last one: "
+            "choose another model.",
+            "model-unfit",
+        )
+    return layers[-1]
+
+
+@contextmanager
+def inputs_of(layer: nn.Module) -> Iterator[list[Tensor]]:
+    """Context that collects the inputs of ``layer`` in a list, one per call."""
+    seen: list[Tensor] = []
+    hook = layer.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+    try:
+        yield seen
+    finally:
+        hook.remove()
+
+
+@contextmanager
+def only_heads(model: nn.Module) -> Iterator[None]:
+    """Context in which training changes the last linear layer only, and a second head if any."""
+    heads = [feature_layer(model), getattr(model, "second", None)]
+    weights = {
+        weight for head in heads if isinstance(head, nn.Module) for weight in head.parameters()
+    }
+    body = [
+        weight for weight in model.parameters() if weight.requires_grad and weight not in weights
+    ]
+    norms = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    training = [layer.training for layer in norms]
+    for weight in body:
+        weight.requires_grad_(False)
+    for layer in norms:
+        layer.eval()
+    try:
+        yield
+    finally:
+        for weight in body:
+            weight.requires_grad_(True)
+        for layer, was in zip(norms, training, strict=True):
+            layer.train(was)
+
+
+SUFFIX = "+head"
+
+
+class TwoHeads(nn.Module):
+    """``model`` with a second head, linear in the inputs of its last linear layer.
+
+    It behaves like ``model``: ``forward`` returns the logits of the first head. The second head's
+    arrays are ``second.weight`` and ``second.bias``; names of the others have the prefix
+    ``model.``.
+    """
+
+    def __init__(self, model: nn.Module, num_classes: int) -> None:
+        super().__init__()
+        layer = feature_layer(model)
+        # Before the model, so that the last linear layer of both is the model's.
+        self.second = nn.Linear(layer.in_features, num_classes)
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits ``(n, K)`` of the first head."""
+        logits: Tensor = self.model(inputs)
+        return logits
+
+    def both(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits ``(n, K)`` of the first and of the second head, in one pass."""
+        with inputs_of(feature_layer(self.model)) as features:
+            logits = self(inputs)
+        return logits, self.second(features[-1])
+
+
+# Random features of images, a fixed layer behind which a head in closed form learns.
+
+FILTERS, SIDE, GRID = 100, 7, 3
+"""Random filters of so many pixels a side, whose answers are averaged over a grid of 3 x 3: 900
+features. On MNIST and Fashion-MNIST a head on them errs less than one on as many features without
+place, max(0, W x + b), by a twelfth to two thirds."""
+LEAST = 1e-6
+"""Added to means before their root, whose slope at 0 is infinite."""
+
+
+class RandomFeatures(nn.Module):
+    """Roots of mean answers max(0, w * x + b) of random filters in each cell of a grid.
+
+    The root makes large answers count less, as in power-normalized Fisher vectors. Filters have
+    mean 0 and length 1, so that they answer to edges and not to brightness; biases are uniform
+    between -1 and 1.
+    """
+
+    filters: Tensor
+    biases: Tensor
+
+    def __init__(self, channels: int, side: int) -> None:
+        super().__init__()
+        filters = torch.randn(FILTERS, channels, side, side)
+        filters -= filters.mean(dim=(1, 2, 3), keepdim=True)
+        lengths = filters.flatten(1).norm(dim=1).clamp(min=LEAST)  # 0 for images of one pixel
+        filters /= lengths[:, None, None, None]
+        self.register_buffer("filters", filters)
+        self.register_buffer("biases", 2 * torch.rand(FILTERS) - 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """``(n, FILTERS · GRID²)`` of images ``(n, channels, height, width)`` in [-1, 1]."""
+        answers = functional.conv2d(images, self.filters, self.biases).relu_()
+        pooled = functional.adaptive_avg_pool2d(answers, GRID).flatten(1)
+        return (pooled + LEAST).sqrt()
+
+
+def random_features(input_shape: InputShape, num_classes: int) -> nn.Module:
+    """Random features of images, and a linear layer."""
+    height, width, channels = input_shape
+    side = min(SIDE, height, width)
+    features = RandomFeatures(channels, side)
+    return nn.Sequential(features, nn.Linear(FILTERS * GRID**2, num_classes))

@@ -15,10 +15,9 @@ from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.types import InputShape, network_shape
 from fedul_flwr.errors import UserError
 from fedul_flwr.models import cnns, resnets
-from fedul_flwr.models.last_layer import SUFFIX, TwoHeads
 from fedul_flwr.models.mlp import linear, mlp, mlp_linear
-from fedul_flwr.models.random_features import random_features
-from fedul_flwr.models.torchvision_model import PREFIX, TorchvisionModel
+from fedul_flwr.models.parts import SUFFIX, TwoHeads, random_features
+from fedul_flwr.models.resnets import PREFIX, TorchvisionModel
 
 Builder = Callable[[InputShape, int], nn.Module]
 
@@ -62,10 +61,7 @@ def build_model(
     ----------
     name : a key of :data:`MODELS`, ``torchvision:NAME``, or ``package.module:function`` of a
         function that takes ``(input_shape, num_classes)`` and returns a module; with ``+head``
-        behind it the model gets a second head (:class:`~fedul_flwr.models.last_layer.TwoHeads`).
-    input_shape : shape of one point, an image or a vector.
-    num_classes : K.
-    options : width, layers and dropout of ``mlp``; other models have none.
+        behind it the model gets a second head (:class:`~fedul_flwr.models.parts.TwoHeads`).
 
     Examples
     --------
@@ -142,13 +138,7 @@ def _try_reference(
 
 
 def _beside_weights(model: nn.Module, other: nn.Module, points: Tensor, logits: Tensor) -> str:
-    """Why outputs depend on more than a point and the weights, with the remedy; else empty.
-
-    Parameters
-    ----------
-    model, other : two builds of it, the first in evaluation mode.
-    logits : of ``points`` by ``model``.
-    """
+    """Why outputs depend on more than a point and the weights, with the remedy; else empty."""
 
     def differs(answers: Callable[[], Tensor]) -> bool:
         with torch.no_grad():

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import PropagationSettings, XCLPSettings
-from fedul_flwr.data.class_scores import labels_from_scores
+from fedul_flwr.data.class_labels import labels_from_scores
 from fedul_flwr.data.types import (
     UNLABELED,
     Arrays,
@@ -36,7 +36,7 @@ from fedul_flwr.propagation.solve import (
     reweigh_by_prior,
     scores_of,
 )
-from fedul_flwr.secure.backends import BACKENDS
+from fedul_flwr.secure.encrypted_distances import BACKENDS
 from fedul_flwr.secure.identities import Identities
 from fedul_flwr.secure.rowsums import check_row, check_words, open_rows, pair_masks, split_share
 from fedul_flwr.secure.similarity import Encode, SimilarityBackend, Task
@@ -202,10 +202,7 @@ class PropagationClient:
         return Propagated(labels, confidence)
 
     def _compare(self, content: Content) -> Content:
-        """Answer the backend; its first message has the model, the reply which points are labeled.
-
-        Points whose features are all zero have no direction, so no similarity, and are left out.
-        """
+        """Answer the backend; its first message has the model, the reply the labeled points."""
         message = dict(content.arrays)
         reply: Arrays = {}
         if content.values[phases.FIRST]:
@@ -238,20 +235,15 @@ class PropagationClient:
         """Partial sums: its labels' contribution to the scores of other clients' points."""
         unlabeled = _counts(content, phases.UNLABELED_POINTS)
         participants = _counts(content, phases.PARTICIPANTS)
-        if self.client not in participants or len(unlabeled) != len(participants):
+        of_each = dict(zip(participants, unlabeled, strict=False))
+        if self.client not in of_each or not len(of_each) == len(participants) == len(unlabeled):
             raise UserError(
-                f"{self._name} is asked for a part of a sum that it is not in.",
-                "server-out-of-turn",
+                f"{self._name} is asked for a part of a sum that it is not in once.",
+                "server-names-others",
             )
         stored = self._stored()
         task = self._task(content, stored[PRESENT], _no_codes)
         attempt = number(content, phases.ATTEMPT)
-        of_each = dict(zip(participants, unlabeled, strict=True))
-        if len(of_each) < len(participants):
-            raise UserError(
-                f"{self._name} is asked for a sum in which somebody is twice.",
-                "server-names-others",
-            )
         backends, keys = self._backend.mask_keys(below(BACKEND, stored), task, of_each, attempt)
         withheld = bool(content.values[phases.WITHHELD])
         labels = self.noise.labels(self.labels, self.num_classes, number(content, phases.ROUND))

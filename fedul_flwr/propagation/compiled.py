@@ -79,7 +79,6 @@ def offer(nearest: Ints, distances: Ints, first_row: int, first_column: int) -> 
     nearest : ``(n, k)``, the k smallest keys distance · n + index of every point so far: smaller
         keys are nearer, and ties are broken by index. It is a heap: the largest key comes first,
         and entry c is not larger than entry (c - 1) // 2.
-    distances : from points ``first_row``, … to ``first_column``, …; points n, … are padding.
     """
     num_points, k = nearest.shape
     for i in range(min(distances.shape[0], num_points - first_row)):

@@ -20,7 +20,7 @@ from fedul_flwr.propagation import phases
 from fedul_flwr.propagation.codes import nearest_points
 from fedul_flwr.propagation.privacy import privacy_plan
 from fedul_flwr.propagation.solve import JointGraph, normalized_graph, propagation_weights
-from fedul_flwr.secure.backends import BACKENDS
+from fedul_flwr.secure.encrypted_distances import BACKENDS
 from fedul_flwr.secure.messages import checked_array, exclude
 from fedul_flwr.secure.rowsums import Words, rows_agree, sum_shares, wrong_rows
 from fedul_flwr.secure.similarity import (
@@ -84,13 +84,7 @@ def wrong_sum(clients: int) -> str:
 
 
 def refuse_unfit_sizes(options: XCLPSettings, sizes: Sequence[int], labeled: int) -> None:
-    """Refuse, before the run starts, a propagation that is not private or would take too long.
-
-    Parameters
-    ----------
-    sizes : numbers of points of the clients in one propagation.
-    labeled : number of these clients that have labels.
-    """
+    """Refuse, before the run starts, a propagation that is not private or would take too long."""
     backend = BACKENDS[options.secure]
     if len(sizes) < backend.fewest:
         raise UserError(
@@ -126,16 +120,6 @@ def refuse_unfit_sizes(options: XCLPSettings, sizes: Sequence[int], labeled: int
 class LabelPropagation(Generic[ClientT]):
     """One propagation among ``members``: :meth:`join` their points, then :meth:`sum_labels`.
 
-    Parameters
-    ----------
-    ask : sends a phase and collects answers.
-    fail : is told who had to leave because of what it has sent.
-    options : settings of the propagation.
-    announced : largest number of points in the graph by client, as it said before the first round.
-    server_round : identifies the propagation for clients.
-    seed : 32 bytes for the codes, if their seed is not secret.
-    num_classes : number of classes K.
-
     Attributes
     ----------
     tied : members that had to leave, and of which half may be honest.
@@ -155,17 +139,7 @@ class LabelPropagation(Generic[ClientT]):
         self._attempt = 0
 
     def join(self, members: Sequence[ClientT], weights: Arrays) -> tuple[list[ClientT], JointGraph]:
-        """Phases 1 and 2: compare the points of all members and build their graph.
-
-        Parameters
-        ----------
-        members : the clients to ask; one that drops out has no influence on the result.
-        weights : the model for the features; empty for none.
-
-        Returns
-        -------
-        The remaining members, and the graph of their points.
-        """
+        """Phases 1 and 2: compare the points of all members and build their graph."""
         left = sorted(members)
         while True:
             try:
@@ -232,10 +206,6 @@ class LabelPropagation(Generic[ClientT]):
 
         If a member drops out here, its labels no longer count, but its points stay in the graph:
         the sum restarts without it, with new masks.
-
-        Parameters
-        ----------
-        withheld : a client whose labels are excluded; it gets rows of all its points.
         """
         left = sorted(members)
         while len(left) >= self._backend.fewest and self._labeled(left, joint):
@@ -311,14 +281,9 @@ class LabelPropagation(Generic[ClientT]):
             raise BadMessageError(
                 f"Client {client} sent more points than it announced.", "message-contradicts"
             )
-        is_labeled = answer.arrays.get(phases.LABELED)
-        if first and (
-            is_labeled is None or is_labeled.dtype != np.bool_ or is_labeled.shape != (size,)
-        ):
-            raise BadMessageError(
-                f"Client {client} did not say which of its {size} points it knows.",
-                "message-incomplete",
-            )
+        if first:
+            origin = f"Client {client} sent"
+            checked_array(origin, answer.arrays, phases.LABELED, np.bool_, (size,))
 
     def _check_share(self, rows: Mapping[int, int], member: ClientT, answer: Content) -> None:
         """Refuse an answer that is not a valid partial sum for the others' ``rows``."""

@@ -18,14 +18,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_curve
 
 from fedul_flwr.data.class_labels import class_of_cell
-from fedul_flwr.data.csv_files import open_csv
-from fedul_flwr.data.csv_numbers import plain_numbers
+from fedul_flwr.data.csv_files import open_csv, plain_numbers
 from fedul_flwr.data.safe_files import output_file, write_atomically
 from fedul_flwr.data.table_files import open_parquet
 from fedul_flwr.data.types import Bools, Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.figure_style import COLORS, GRAY, new_figure, set_title, style
-from fedul_flwr.results.pages import render
+from fedul_flwr.results.model_file import render
 from fedul_flwr.results.predict import NAME, class_named, load_model, open_file
 from fedul_flwr.results.report import pictures
 
@@ -40,13 +39,10 @@ class Evaluation:
 
     Attributes
     ----------
-    label_column : by default the model's, or ``label``.
     id_column : names the points, to join labels and points of two files; ``name`` without one.
     by : columns whose values are evaluated apart; many numbers are cut into quarters.
-    positive : the class; by default the rarest one in the file.
     threshold, sensitivity : probability of the class from which a point counts as of it, by default
         0.5, or the share of the class that must be found in this file.
-    trust_modules : see :func:`~fedul_flwr.results.predict.load_model`.
     """
 
     label_column: str = ""
@@ -68,11 +64,6 @@ def evaluate(
     """Write a page about how well a model tells one class from the others; returns its main lines.
 
     Raises a UserError if the files do not fit each other or the model, or a class is missing.
-
-    Parameters
-    ----------
-    labels : a ``.csv`` or ``.parquet`` with the true class of each point, and columns to group by.
-    input_path : the points; by default ``labels`` itself.
     """
     how = how or Evaluation()
     if how.threshold is not None and how.sensitivity is not None:

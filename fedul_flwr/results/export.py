@@ -36,10 +36,6 @@ class WholeModel(nn.Module):
     """From points as they are stored to class probabilities, as in :class:`Predictor`.
 
     NaN in a vector is a missing value, which becomes the ``fill`` of its column.
-
-    Parameters
-    ----------
-    predictor : without an extractor, and whose scaling is known.
     """
 
     fills: Tensor
@@ -74,14 +70,7 @@ class WholeModel(nn.Module):
 
 
 def export(run: str | Path, output: Path | None = None, *, trust_modules: bool = False) -> Path:
-    """Write the best model of a run as an ONNX file, and check that it predicts the same.
-
-    Parameters
-    ----------
-    run : output directory of a run, or a file that ``fedul-flwr pack`` wrote.
-    output : file to write; by default ``model.onnx`` in ``run``, or beside that file.
-    trust_modules : as for :func:`~fedul_flwr.results.predict.load_model`.
-    """
+    """Write the best model of a run as an ONNX file, and check that it predicts the same."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(

@@ -29,7 +29,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.results.facts import NONE, damaged, facts, measure_cells, outcome
 from fedul_flwr.results.figure_style import draw_svg
 from fedul_flwr.results.measure_plots import client_accuracies
-from fedul_flwr.results.pages import render
+from fedul_flwr.results.model_file import render
 from fedul_flwr.results.plots import curves, run_figures, save_plots
 
 Rows = list[dict[str, str]]
@@ -135,13 +135,7 @@ def side_by_side(heading: str, columns: Mapping[str, Mapping[str, str]]) -> Rows
 
 
 def settings_rows(runs: Sequence[Run], labels: Sequence[str]) -> tuple[Rows, list[int]]:
-    """All settings of any run, shared ones first, with a column of values for each run.
-
-    Returns
-    -------
-    The rows, and the positions of those of note: of one run what is not the default, of several
-    what differs between the runs that have the setting.
-    """
+    """All settings of any run, shared ones first, with a column of values for each run."""
     columns = [{name: _text(value) for name, value in run.settings.items()} for run in runs]
     rows = side_by_side("setting", dict(zip(labels, columns, strict=True)))
     rows.sort(key=lambda row: ("." in row["setting"], row["setting"]))
@@ -307,18 +301,7 @@ _PIXELS_PER_POINT = 94 / 72  # a little smaller than CSS's 96
 
 
 def report(dirs: list[Path], output: Path | None = None) -> Path:
-    """Redraw the plots of runs and write one HTML page about them.
-
-    Parameters
-    ----------
-    dirs : output directories of runs, finished or not, or that of one comparison.
-    output : the page; by default ``report.html`` in the one directory, or in the folder that
-        several runs share. The working directory takes the place of the root of the file system.
-
-    Returns
-    -------
-    The page. It needs no other file and no network, as it contains the figures.
-    """
+    """Redraw the plots of runs and write one HTML page about them."""
     if not dirs:
         raise UserError("A report needs the directory of at least one run.", "run-missing")
     compared = [directory for directory in dirs if is_comparison(directory)]

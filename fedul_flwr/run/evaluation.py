@@ -84,15 +84,7 @@ class ErrorsAndLoss(NamedTuple):
 
 
 class Evaluator:
-    """Evaluates models on the data sets that the server has.
-
-    Parameters
-    ----------
-    settings : the run's settings.
-    source : the server's data; unlabeled test points do not count in errors.
-    validation : rows of its training points set aside for validation.
-    labeled : labeled training points, if their error is to be measured too.
-    """
+    """Evaluates models on the data sets that the server has."""
 
     def __init__(
         self,
@@ -112,12 +104,7 @@ class Evaluator:
     def errors(
         self, models: Sequence[Mapping[str, NDArray[np.generic]]], prior: Floats | None = None
     ) -> Errors:
-        """Mean errors of models, each given by its arrays; all ``None`` for no models.
-
-        Parameters
-        ----------
-        prior : ``(K,)``, class priors that the models are trained for; None if there are none.
-        """
+        """Mean errors of models, each given by its arrays; all ``None`` for no models."""
         errors = [self._errors_of(arrays, prior) for arrays in models]
         return Errors(*(_mean(values) for values in zip(*errors, strict=True)))
 
@@ -189,13 +176,6 @@ class Recorder:
     Evaluation and the next round do not depend on each other, so evaluation takes no extra time if
     a core is idle. Only clients' own models (``evaluate = "local"``) are evaluated before the round
     is recorded.
-
-    Parameters
-    ----------
-    directory : the run's directory.
-    settings : the run's settings, with ``selection`` resolved.
-    evaluator : ``None`` if the server has no data.
-    add_round : called with every line once it is in ``metrics.jsonl``.
     """
 
     def __init__(
@@ -221,16 +201,7 @@ class Recorder:
         local_models: Sequence[Arrays] = (),
         prior: Floats | None = None,
     ) -> None:
-        """Save the model of one round and evaluate it in the background.
-
-        Parameters
-        ----------
-        line : the round's metrics so far, with key ``round``.
-        arrays : the round's model.
-        state : state for resuming.
-        local_models : models of the round's clients, evaluated instead with ``evaluate = "local"``.
-        prior : ``(K,)``, class priors that the model is trained for; None if there are none.
-        """
+        """Save the model of one round and evaluate it in the background."""
         self.wait()
         self.directory.check()
         number = line["round"]
@@ -327,12 +298,6 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
     """Measure the models of the best and the last round, in one pass over the test set each.
 
     With ``calibration`` the best model gets its temperature first, from validation points.
-
-    Parameters
-    ----------
-    trained : ``(K,)``, the class priors that the models were trained for; None if there are none.
-    num_shares : number of equal shares of the test points whose errors are listed, as in FedUL's
-        table 2, where each client tests the model on a share; 0 for no such list.
     """
     settings, evaluator = recorder.settings, recorder.evaluator
     selected = recorder.best()
@@ -408,13 +373,7 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
 def finish_measures(
     recorder: Recorder, shares: ShareCheck, trained: Floats | None, num_clients: int
 ) -> dict[str, Any]:
-    """Write ``measures.json`` (:func:`measure_models`); returns the summary's entries.
-
-    Parameters
-    ----------
-    trained : ``(K,)``, the class priors that the models were trained for; None if there are none.
-    num_clients : number of simulated clients; 0 if real ones bring their own data.
-    """
+    """Write ``measures.json`` (:func:`measure_models`); returns the summary's entries."""
     outcome = measure_models(recorder, trained, num_clients)
     if outcome.measures:
         recorder.directory.write_json(MEASURES, outcome.measures, indent=None)
@@ -431,14 +390,7 @@ def finish_measures(
 
 
 class ShareCheck:
-    """Compares the class shares of the server's labeled points with the priors trained for.
-
-    Parameters
-    ----------
-    recorder : of the run.
-    of_server : labeled points that the server trains on, or None.
-    class_names : K names.
-    """
+    """Compares the class shares of the server's labeled points with the priors trained for."""
 
     def __init__(
         self, recorder: Recorder, of_server: LabeledPoints | None, class_names: tuple[str, ...]

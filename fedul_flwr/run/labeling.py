@@ -10,6 +10,7 @@ import numpy as np
 from flwr.common import log
 from flwr.serverapp import Grid
 
+from fedul_flwr.config.auto_settings import in_words
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files import store
@@ -18,11 +19,14 @@ from fedul_flwr.data.standardize import SharedScaling
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.strategy import Strategy, build_base
+from fedul_flwr.learning.device import choose_device
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models.registry import fresh_model
 from fedul_flwr.run import setup
-from fedul_flwr.run.resolve_settings import resolve_auto
+from fedul_flwr.run.resolve_settings import resolve_auto, resolve_settings
 from fedul_flwr.run.scores import one_class_warning, score_labels
+from fedul_flwr.run.server_data import open_server_data
+from fedul_flwr.run.setup import start_elsewhere
 from fedul_flwr.run.summary import draw_pictures, write_labeling_summary
 
 
@@ -36,12 +40,7 @@ class LabelingStrategy(Strategy):
 
     @abstractmethod
     def label(self, grid: Grid, weights: Arrays) -> None:
-        """Lead the phases at whose end clients write their labels.
-
-        Parameters
-        ----------
-        weights : of the model, by name; empty unless :meth:`needs_model`.
-        """
+        """Lead the phases at whose end clients write their labels."""
 
 
 def needs_model(settings: RunConfig) -> bool:
@@ -98,3 +97,27 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
         log(WARNING, "%s", warning)
     about = {"num_clients": len(nodes), "warnings": warnings, "seconds_total": time.time() - began}
     write_labeling_summary(directory, settings, strategy.record, scores, about)
+
+
+# Refuse a simulation that cannot begin, before Flower is started for it.
+
+
+def check_start(settings: RunConfig, num_clients: int) -> str:
+    """Take the server app's steps before its first message; data are decoded and split for it."""
+    choose_device(settings.device)
+    method = find_method(settings.method)
+    strategy = method.strategy_class
+    strategy.validate(settings)
+    data = open_server_data(settings).split_over(num_clients, settings)
+    notes = "\n".join(data.source.notes if data.source is not None else ())
+    settings, chosen = resolve_auto(settings, strategy, data.shape, data.points_of_client(settings))
+    data = data.standardized(settings, SharedScaling())
+    if not (method.trains or needs_model(settings)):
+        return "\n".join(filter(None, (notes, data.shape.in_words)))
+    model = fresh_model(settings, data.shape.model_shape, len(data.shape.class_names))
+    if not settings.resume:
+        start_elsewhere(model, settings.start_from, data.shape.class_names)
+    if method.trains:
+        resolve_settings(settings, strategy, data, model)
+    lines = (notes, data.shape.in_words, in_words(chosen) if method.trains else "")
+    return "\n".join(filter(None, lines))

@@ -12,21 +12,21 @@ from fedul_flwr.config.auto_settings import Choice, DataSize, resolve_standardiz
 from fedul_flwr.config.base import AUTO, load_reference
 from fedul_flwr.config.method_settings import FedULSettings, may_ask_for_shares
 from fedul_flwr.config.methods import PARTLY_LABELED, find_method
-from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.config.shared import PLATEAUS, ModelOptions
 from fedul_flwr.config.trusted_modules import name_again, require_trusted_modules
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.columns import Columns, unnamed_columns
-from fedul_flwr.data.label_split import label_scenario
 from fedul_flwr.data.run_files.records import read_config, saved_model
 from fedul_flwr.data.run_files.store import BEST_MODEL
+from fedul_flwr.data.split import label_scenario
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.learning.network import tracking_layers
-from fedul_flwr.models.last_layer import feature_layer
+from fedul_flwr.models.parts import feature_layer
 from fedul_flwr.run.server_data import ServerData
 
 _METHOD = "xclp-predict"
@@ -81,14 +81,7 @@ def resolve_auto(
     shape: DataShape,
     points: float | None = None,
 ) -> tuple[RunConfig, Mapping[str, Choice]]:
-    """Settings with all replaced that `auto` leaves to the data's size, and the choices made.
-
-    `selection` stays `auto`.
-
-    Parameters
-    ----------
-    points : mean number of points of a client; None if the server does not know it.
-    """
+    """Settings with all replaced that `auto` leaves to the data's size, and the choices made."""
     settings = resolve_standardize(settings, shape.input_shape)
     settings = settings.model_copy(update={"image_bits": shape.bits})
     size = DataSize(shape.model_shape, points)
@@ -124,11 +117,6 @@ def resolve_settings(
     """Choose what settings leave to the data, and refuse settings that the data or model forbid.
 
     Owners' own sets say which class priors their data have, so `test-prior` follows them.
-
-    Returns
-    -------
-    Settings with ``selection`` resolved; the labeled points that the server trains on, and those
-    whose error is measured, or ``None``.
     """
     _refuse_bad_references(settings)
     if len(data.validation) == 0:
@@ -148,13 +136,7 @@ def resolve_settings(
 
 
 def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation: bool) -> str:
-    """The criterion that selects the best round; resolves ``selection = "auto"``.
-
-    Parameters
-    ----------
-    can_hold_out : whether the method's clients can evaluate on held-out data.
-    has_validation : whether the server has labeled data for it.
-    """
+    """The criterion that selects the best round; resolves ``selection = "auto"``."""
     chosen = settings.selection
     if chosen == "auto" and has_validation:
         return "validation"
@@ -175,12 +157,7 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
 
 
 def choose_test_prior(settings: RunConfig, strategy: type[Strategy], *, own_data: bool) -> str:
-    """The class priors at test time; resolves ``test-prior = "auto"``.
-
-    Parameters
-    ----------
-    own_data : whether clients bring their own data.
-    """
+    """The class priors at test time; resolves ``test-prior = "auto"``."""
     if settings.test_prior != AUTO:
         return settings.test_prior
     asks = (

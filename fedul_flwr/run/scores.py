@@ -15,29 +15,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import load_file
 
-from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.run_files.label_files import (
     SOURCES,
     file_name,
     pseudo_labels_file,
     read_labels,
 )
-from fedul_flwr.data.set_split import SetTruth
+from fedul_flwr.data.split import LabelTruth, SetTruth
 from fedul_flwr.data.types import UNLABELED, Floats, Ints, Propagated
 from fedul_flwr.federated.messages import PRIOR_FIT
 from fedul_flwr.run.measures import balanced_accuracy, confusion, per_class
 
 
 class Score(NamedTuple):
-    """Score of labels against true labels.
-
-    Attributes
-    ----------
-    points : number of points with a known true label.
-    error : percent of them with a wrong label or none.
-    balanced_accuracy : percent of correct labels per class, mean over classes that occur.
-    unreached : percent without a label.
-    """
+    """Score of labels against true labels."""
 
     points: int
     error: float
@@ -62,18 +53,7 @@ def score(labels: Ints, truth: Ints) -> Score | None:
 
 
 def risk_coverage(confidence: Floats, right: Floats, at: int = 100) -> tuple[Floats, Floats]:
-    """Error among the most confident points, for growing fractions of all points.
-
-    Parameters
-    ----------
-    confidence, right : ``(n,)``, n > 0; ``right`` is 1 for a correct label, else 0.
-    at : number of fractions.
-
-    Returns
-    -------
-    Fractions of points in (0, 1], and percent of wrong labels among each; points of equal
-    confidence count by their mean, as their order is arbitrary.
-    """
+    """Error among the most confident points, for growing fractions of all points."""
     order = np.argsort(-confidence, kind="stable")
     _, group, sizes = np.unique(-confidence[order], return_inverse=True, return_counts=True)
     expected = np.bincount(group, right[order]) / sizes
@@ -87,12 +67,6 @@ def score_labels(folder: Path, truths: Sequence[LabelTruth], num_classes: int) -
     """Compare the files of labels of a simulation's clients with true labels.
 
     Only new points count if there are some (``labels.new-fraction``), else all unlabeled ones.
-
-    Parameters
-    ----------
-    folder : has one folder per client, by number.
-    truths : true labels of the clients, in order.
-    num_classes : K.
 
     Returns
     -------
@@ -118,20 +92,7 @@ def score_labels(folder: Path, truths: Sequence[LabelTruth], num_classes: int) -
 def score_pseudo_labels(
     folder: Path, server_round: int, truths: Sequence[LabelTruth]
 ) -> dict[str, float | None]:
-    """Compare the pseudo labels of a simulation's clients in one round with true labels.
-
-    Parameters
-    ----------
-    folder : has one folder per client, by number; clients without a file of this round are
-        ignored.
-    truths : true labels of the clients, in order.
-
-    Returns
-    -------
-    ``pseudo_label_error``: percent of wrong ones among pseudo labels, None without any;
-    ``pseudo_labeled``: percent of these clients' unlabeled points with a pseudo label. Empty
-    without files.
-    """
+    """Compare the pseudo labels of a simulation's clients in one round with true labels."""
     name = pseudo_labels_file(server_round)
     files = [(folder / str(client) / name, truth) for client, truth in enumerate(truths)]
     left = [(load_file(file), truth) for file, truth in files if file.exists()]
@@ -191,22 +152,7 @@ def _scored(labels: Mapping[int, tuple[Propagated, Ints]], num_classes: int) -> 
 
 
 def score_priors(folder: Path, server_round: int, truths: Sequence[SetTruth]) -> dict[str, Any]:
-    """Results of the clients' checks of their class priors in one round, beside the true priors.
-
-    Parameters
-    ----------
-    folder : has one folder per client, by number; clients without a check in this round are left
-        out.
-    truths : what is true of the clients' sets, in order; empty if unknown.
-
-    Returns
-    -------
-    ``{"prior_fit": scores}`` for the summary; empty without checks. Scores are ``sets``, how many
-    were checked, and ``misfits``, how many do not fit. With truths also ``told_distance`` and
-    ``found_distance``, mean total variation distances from a set's true class priors to those that
-    the client was told and to those that the model's predictions give; and ``misfit_distance``, the
-    former over sets that do not fit, or None.
-    """
+    """Results of the clients' checks of their class priors in one round, beside the true priors."""
     name = f"*/{PRIOR_FIT}-{server_round}.safetensors"
     learned = {int(file.parent.name): load_file(file) for file in sorted(folder.glob(name))}
     if not learned:
@@ -240,20 +186,7 @@ this fraction of the points of other classes rightly."""
 def training_warnings(
     lines: Sequence[Mapping[str, Any]], *, built_in: bool = True
 ) -> dict[str, str]:
-    """Warnings about rounds in which nothing, or no pseudo label, was learned.
-
-    Parameters
-    ----------
-    built_in : whether the method is one of ours, whose objectives count confident points.
-    lines : lines of ``metrics.jsonl``. ``confident_share`` is the share of the points that could
-        have a pseudo label and were trained on one; ``update_norm`` the L2 norm of the change of
-        the model's weights in the round.
-
-    Returns
-    -------
-    A sentence by the metric's name for each metric that was 0 in a round, and for the share of
-    confident points if it was 0 in half of the rounds or more; empty if all is well.
-    """
+    """Warnings about rounds in which nothing, or no pseudo label, was learned."""
     words = {
         "confident_share": "No point reached the threshold of confidence in {rounds}: no confident "
         "prediction was trained on. A lower threshold would change that."
@@ -278,13 +211,7 @@ _WAITED = 10.0
 
 
 def slow_evaluation(lines: Sequence[Mapping[str, Any]]) -> str:
-    """A sentence that proposes `evaluate-every`, if evaluations take longer than training.
-
-    Parameters
-    ----------
-    lines : lines of ``metrics.jsonl``. An evaluation runs beside the next round, which then waits
-        for it (``seconds_waiting``).
-    """
+    """A sentence that proposes `evaluate-every`, if evaluations take longer than training."""
     waited = sum(line.get("seconds_waiting") or 0.0 for line in lines)
     trained = [line["seconds"] - (line.get("seconds_waiting") or 0.0) for line in lines]
     evaluated = [s for line in lines if (s := line.get("seconds_evaluation")) is not None]
@@ -334,14 +261,7 @@ def is_far(counts: Ints, prior: Floats) -> bool:
 def shares_warning(
     parts: Mapping[str, Ints], prior: Floats, class_names: Sequence[str], advice: str
 ) -> str | None:
-    """A warning if points have class shares far from the class priors that is trained for.
-
-    Parameters
-    ----------
-    parts : class counts ``(K,)`` of labeled points by their name, such as ``"test points"``.
-    prior : ``(K,)``.
-    advice : what to do, as a part of a sentence; empty for nothing.
-    """
+    """A warning if points have class shares far from the class priors that is trained for."""
     far = {name: n for name, n in parts.items() if n.sum() and is_far(n, prior)}
     if not far:
         return None
@@ -361,13 +281,7 @@ def shares_warning(
 def one_class_warning(
     matrix: Ints, class_names: Sequence[str], model: str, points: str
 ) -> str | None:
-    """A warning if a model predicts one class for nearly all points, and others hardly rightly.
-
-    Parameters
-    ----------
-    matrix : ``(K, K)`` or ``(K, K + 1)``, from :func:`fedul_flwr.run.measures.confusion`.
-    model, points : what they are called in the sentence.
-    """
+    """A warning if a model predicts one class for nearly all points, and others hardly rightly."""
     predicted = matrix.sum(axis=0)[: len(matrix)]
     k = int(predicted.argmax())
     others = matrix.sum() - matrix[k].sum()

@@ -16,13 +16,20 @@ from fedul_flwr.config.sections import NaturalSettings
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.data.columns import read_columns
 from fedul_flwr.data.formats import composed
-from fedul_flwr.data.label_split import LabelAssignment, LabelTruth, save_split
 from fedul_flwr.data.local_data import client_folders
 from fedul_flwr.data.partition import set_aside, without_sample
 from fedul_flwr.data.seeds import derived_seed
-from fedul_flwr.data.set_split import SetTruth, refuse_empty_sets
 from fedul_flwr.data.sources import read_source, source_directory
-from fedul_flwr.data.split import Split, build_split, client_files
+from fedul_flwr.data.split import (
+    LabelAssignment,
+    LabelTruth,
+    SetTruth,
+    Split,
+    build_split,
+    client_files,
+    refuse_empty_sets,
+    save_split,
+)
 from fedul_flwr.data.standardize import (
     ScaledInputs,
     Scaling,
@@ -34,7 +41,7 @@ from fedul_flwr.data.standardize import (
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, Source
 from fedul_flwr.errors import UserError
-from fedul_flwr.extractors.feature_store import feature_source
+from fedul_flwr.extractors.find import feature_source
 from fedul_flwr.federated.nodes import ClientReport, DataShape
 from fedul_flwr.results.predict import extractor_of
 from fedul_flwr.run.evaluation import Evaluator
@@ -92,20 +99,7 @@ def named_shape(settings: SharedSettings) -> DataShape:
 
 @dataclass(frozen=True)
 class ServerData:
-    """The server's side of the data.
-
-    Attributes
-    ----------
-    shape : inputs and classes of the model.
-    folder, source : folder and content of the data set; ``None`` if the server has none.
-    split : the simulated federation; ``None`` if clients bring their own data.
-    client_data : folder with the simulated clients' own data, if they have their own.
-    validation : rows of the training images that select the best round.
-    server : rows of the training images for training at the server.
-    num_clients : number of simulated clients; ``None`` if real ones bring their own data.
-    scaling : returns the means and scales that standardize the server's vectors; ``None`` without
-        any, or if each owner has its own and the server no data.
-    """
+    """The server's side of the data."""
 
     shape: DataShape
     folder: Path | None = None
@@ -122,10 +116,6 @@ class ServerData:
 
         With ``"owner"`` the server is one, of the points that it keeps of its training split, or
         else of all of them: a test point is standardized alike whatever is predicted with it.
-
-        Parameters
-        ----------
-        shared : for ``"federation"``, the scaling of all clients, once it is known.
         """
         kind, source, columns = settings.standardize, self.source, self.shape.model_columns
         if kind == "none":

@@ -18,29 +18,27 @@ from torch import Tensor, nn
 
 from fedul_flwr.config.base import load_reference, user_code
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.protection import unprotected
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.shared import PRETRAINED, is_function
 from fedul_flwr.config.trusted_modules import remember_run
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, unnamed_columns
-from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.records import recorded_clients
 from fedul_flwr.data.run_files.store import BEST_MODEL, describe_environment
 from fedul_flwr.data.safe_files import write_atomically
-from fedul_flwr.data.set_split import SetTruth
+from fedul_flwr.data.split import LabelTruth, SetTruth
 from fedul_flwr.data.standardize import Moments, Scaling, SharedScaling
 from fedul_flwr.data.tables import Missing
 from fedul_flwr.data.types import Content, Floats
 from fedul_flwr.data.user_content import changed_content, user_content
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.disclosure import disclosures, settings_digest
+from fedul_flwr.federated.disclosure import disclosures, settings_digest, unprotected
 from fedul_flwr.federated.grid import PackingGrid
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.learning.device import choose_device, choose_dtype
-from fedul_flwr.models.last_layer import TwoHeads
-from fedul_flwr.models.torchvision_model import TorchvisionModel, pretrained_arrays
+from fedul_flwr.models.parts import TwoHeads
+from fedul_flwr.models.resnets import TorchvisionModel, pretrained_arrays
 from fedul_flwr.run.server_data import ServerData, open_server_data
 
 CONTENT = "content"
@@ -56,15 +54,6 @@ def load_starting_weights(
     Arrays are matched by name and shape. Heads (the last linear layer, and a second one) keep their
     random weights if the source has none or one for another number of classes. A model with two
     heads also accepts the weights of the same model with one.
-
-    Parameters
-    ----------
-    source : setting ``start-from``.
-    class_names : what a function of the user's gets.
-
-    Returns
-    -------
-    Names of the arrays that keep their random weights.
     """
     plain = model.model if isinstance(model, TwoHeads) else model
     if source == PRETRAINED:
@@ -83,17 +72,11 @@ def _overwrite(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> 
     state = model.state_dict()
     fresh = _misfits(model, state, weights)
     for name in sorted((state.keys() | weights.keys()) - fresh):
-        if name not in state or name not in weights:
-            where = "is not in the model" if name in weights else "of the model is not there"
+        here, there = (tuple(of[name].shape) if name in of else None for of in (state, weights))
+        if here != there:
             raise UserError(
-                f"Setting start-from = {source!r}: array {name!r} {where}.",
-                "model-mismatch",
-                setting="start-from",
-            )
-        if state[name].shape != weights[name].shape:
-            raise UserError(
-                f"Setting start-from = {source!r}: array {name!r} has shape "
-                f"{tuple(weights[name].shape)}, the model's has {tuple(state[name].shape)}.",
+                f"Setting start-from = {source!r}: array {name!r} has shape {there} there, and "
+                f"{here} in the model (None: it has none).",
                 "model-mismatch",
                 setting="start-from",
             )
@@ -303,10 +286,7 @@ def scaling_file(directory: Path, shape: DataShape) -> Path:
 
 
 def _arithmetic(settings: RunConfig, model: nn.Module) -> str | None:
-    """Precision of ``model`` on this machine: ``"bfloat16"``, ``"float32"`` or ``"float64"``.
-
-    A simulation's clients use it too; None if only clients have the chosen device.
-    """
+    """Precision of ``model`` on this machine: ``"bfloat16"``, ``"float32"`` or ``"float64"``."""
     try:
         device = choose_device(settings.device)
     except UserError:

@@ -29,13 +29,7 @@ def write_summary(
     seconds: float,
     about: Mapping[str, Any],
 ) -> None:
-    """Write ``summary.json`` and the plots of a finished run.
-
-    Parameters
-    ----------
-    seconds : time of this process; rounds before a resume are added from their lines.
-    about : entries about class priors at test time, measures, and differential privacy.
-    """
+    """Write ``summary.json`` and the plots of a finished run."""
     lines, settings = recorder.lines, recorder.settings
     best = recorder.best() or lines[-1]
     shares = {key: [line[key] for line in lines if key in line] for key in (*SHARES, RELEASED_DOWN)}
@@ -80,14 +74,7 @@ def write_labeling_summary(
     scores: Mapping[str, Any],
     about: Mapping[str, Any],
 ) -> None:
-    """Write ``summary.json`` and the plots of a run that labeled its clients' points.
-
-    Parameters
-    ----------
-    record : traffic and failures.
-    scores : from :func:`fedul_flwr.run.scores.score_labels`; empty if unknown.
-    about : its number of clients, its time, and sentences about these scores.
-    """
+    """Write ``summary.json`` and the plots of a run that labeled its clients' points."""
     sources = scores.get("sources", {})
     errors = {source: score.get("error") for source, score in sources.items()}
     directory.write_json(

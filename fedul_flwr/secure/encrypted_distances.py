@@ -15,6 +15,7 @@ import hmac
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -23,7 +24,10 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes, below, check_num_bits
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.secure.hamming.pairwise import PairwiseHamming, Party, StepResult
+from fedul_flwr.secure.hamming.ot import OT
+from fedul_flwr.secure.hamming.paillier import PAILLIER
+from fedul_flwr.secure.hamming.pairwise import PLAINTEXT, PairwiseHamming, Party, StepResult
+from fedul_flwr.secure.hamming.rlwe import RLWE
 from fedul_flwr.secure.identities import Purpose
 from fedul_flwr.secure.messages import (
     COMPLAINT,
@@ -63,7 +67,13 @@ from fedul_flwr.secure.session import (
     participants_message,
     require_enough,
 )
-from fedul_flwr.secure.similarity import Arrays, HammingDistances, Task, TooFewClientsError
+from fedul_flwr.secure.similarity import (
+    Arrays,
+    HammingDistances,
+    SimilarityBackend,
+    Task,
+    TooFewClientsError,
+)
 
 KEYS, SHARES, OFFER, ANSWER, REVEAL = STEPS = ("keys", "shares", "offer", "answer", "reveal")
 
@@ -123,12 +133,7 @@ def respond(
 def mask_keys(
     remembered: Arrays, task: Task, unlabeled: Mapping[int, int], attempt: int
 ) -> tuple[Arrays, dict[int, bytes]]:
-    """Keys of the masks between this client and the other participants of a sum of labels.
-
-    Parameters
-    ----------
-    unlabeled : number of unlabeled points of each participant, this client's too.
-    """
+    """Keys of the masks between this client and the other participants of a sum of labels."""
     if MASK_ROOTS not in remembered or attempt <= remembered.get(ATTEMPT, -1):
         raise UserError("The server asked for the sum of labels out of turn.", "server-out-of-turn")
     require_enough(unlabeled)
@@ -362,11 +367,7 @@ def _pop_bytes(peer: int, step: str, arrays: dict[str, NDArray[Any]], name: str)
 
 
 def _within(codes: Bytes, num_bits: int) -> NDArray[np.uint16]:
-    """Hamming distances ``(n, n)`` between a client's own points, which the server also needs.
-
-    Computed by a product of matrices of ±1, whose float32 sums are exact. This needs no
-    compilation in a process that may only answer this message.
-    """
+    """Hamming distances ``(n, n)`` between a client's own points, which the server also needs."""
     signs = 1 - 2 * np.unpackbits(codes, axis=1).astype(np.float32)
     return ((num_bits - signs @ signs.T) / 2).astype(np.uint16)
 
@@ -381,13 +382,6 @@ class DistanceServer:
     """Runs the five steps of :mod:`fedul_flwr.secure.encrypted_distances` with clients.
 
     A client that does not answer a step has dropped out; its earlier answers are not used.
-
-    Parameters
-    ----------
-    protocol : the protocol for each pair of clients.
-    clients : in the order of their points.
-    num_bits : L.
-    seed : 32 bytes for the codes if their seed is public; ``None`` lets clients agree on one.
     """
 
     def __init__(
@@ -590,3 +584,29 @@ class DistanceServer:
                 )
         # Messages to clients that have dropped out meanwhile are passed on to nobody.
         return names.keys() | {name for name in answer if name.startswith(TO)}
+
+
+# Backends of similarity by name.
+
+
+def secure_backend(protocol: PairwiseHamming) -> SimilarityBackend:
+    """A backend that compares points by a protocol for two clients, and sums masked labels."""
+    return SimilarityBackend(
+        name=protocol.name,
+        respond=partial(respond, protocol),
+        mask_keys=mask_keys,
+        server=partial(DistanceServer, protocol),
+        cost=protocol.cost,
+        fewest=FEWEST,
+        sends=SENDS,
+    )
+
+
+PROTOCOLS: Mapping[str, PairwiseHamming] = {
+    protocol.name: protocol for protocol in (RLWE, PAILLIER, OT)
+}
+BACKENDS: Mapping[str, SimilarityBackend] = {
+    PLAINTEXT.name: PLAINTEXT,
+    **{name: secure_backend(protocol) for name, protocol in PROTOCOLS.items()},
+}
+"""Values of the setting ``xclp.secure``."""

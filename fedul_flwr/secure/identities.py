@@ -43,15 +43,7 @@ _DOMAIN = b"fedul-flwr identity 1"
 
 @dataclass(frozen=True)
 class Purpose:
-    """What a public key is made for.
-
-    Attributes
-    ----------
-    what : ``"propagation"`` or ``"sum"``.
-    run : Flower's id of the run.
-    server_round : round of the run.
-    nonce : 32 bytes of the server, of one attempt.
-    """
+    """What a public key is made for."""
 
     what: str
     run: int

@@ -20,12 +20,7 @@ from fedul_flwr.secure.similarity import Arrays, ExcludedClientsError
 
 
 class PeerError(UserError):
-    """Messages of other clients to a client that cannot be used.
-
-    Attributes
-    ----------
-    peers : their senders; the text is about the first.
-    """
+    """Messages of other clients to a client that cannot be used."""
 
     code = "message-incomplete"
 
@@ -71,22 +66,29 @@ def check_length(num_bits: int, most: int, protocol: str) -> None:
 
 
 def checked_array(
-    origin: str, message: Arrays, name: str, dtype: DTypeLike, shape: tuple[int, ...]
+    origin: str, message: Arrays, name: str, dtype: DTypeLike, shape: tuple[int | None, ...]
 ) -> NDArray[Any]:
-    """The array ``name`` of a message, after a check.
-
-    Parameters
-    ----------
-    origin : sender and step, for the error's text: "Client 3 sent in step 'offer'".
-    dtype, shape : required type and shape.
-    """
+    """The array ``name`` of a message, after a check; ``None`` in its shape is any length."""
     array = message.get(name)
-    if array is None or array.dtype != dtype or array.shape != shape:
+    if (
+        array is None
+        or array.dtype != dtype
+        or array.ndim != len(shape)
+        or any(wanted not in (None, size) for wanted, size in zip(shape, array.shape, strict=True))
+    ):
         form = "nothing" if array is None else f"{array.dtype} {array.shape}"
         raise BadMessageError(
             f"{origin} {form} as {name!r}; it must be {np.dtype(dtype)} {shape}.", "message-form"
         )
     return array
+
+
+def listed_clients(message: Arrays, name: str) -> list[int]:
+    """Clients that the server names, in ascending order, after a check."""
+    listed = checked_array("The server sent", message, name, np.int64, (None,))
+    if (np.diff(listed) <= 0).any() or (listed < 0).any():
+        raise BadMessageError(f"The server sent no list of clients as {name!r}.", "message-form")
+    return [int(client) for client in listed]
 
 
 COMPLAINT = "complaint"
@@ -99,15 +101,7 @@ def complain(error: PeerError) -> tuple[Arrays, Arrays]:
 
 
 def check_complaint(origin: str, client: int, answer: Arrays, peers: Collection[int]) -> None:
-    """Refuse a malformed complaint, at the server.
-
-    Parameters
-    ----------
-    origin : sender and step, for the error's text: "Client 3 sent in step 'offer'".
-    client : the sender.
-    answer : has a :data:`COMPLAINT`.
-    peers : the clients whose messages it may be about.
-    """
+    """Refuse a malformed complaint, at the server."""
     listed = checked_array(origin, answer, COMPLAINT, np.int64, np.shape(answer[COMPLAINT]))
     about = listed.tolist() if listed.ndim == 1 else []
     if len(answer) > 1 or client in about or not 0 < len({*about} & {*peers}) == len(about):
@@ -139,12 +133,6 @@ def judge(
     Two honest clients never contradict each other. So who contradicts more others than lie is at
     fault. Again and again those in most contradictions leave, of several those who complain most.
     Fewer clients than that decide about nobody: what is left are pairs, of which either may lie.
-
-    Parameters
-    ----------
-    complaints : pairs of clients, who complains first; more than one of the same two counts once.
-    present : all clients that have not left yet.
-    most : most contradictions of a client that is not at fault, by the number of clients.
     """
     here = set(present)
     made = {pair for pair in complaints if here.issuperset(pair)}
@@ -170,12 +158,6 @@ def exclude(contradictions: Iterable[tuple[int, int]], present: Iterable[int]) -
     Every two clients are compared there, so that no pair can be left out as in a sum: those who are
     at fault leave, and both sides of each other contradiction. So a client that lies about an
     honest one leaves with it.
-
-    Parameters
-    ----------
-    contradictions : pairs of clients, see :func:`judge`. A client that contradicts itself is a pair
-        with itself, and leaves first.
-    present : the clients that have not left yet.
     """
     here, all_pairs = sorted(present), [*contradictions]
     if not all_pairs:

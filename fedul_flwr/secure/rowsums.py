@@ -51,8 +51,6 @@ def split_share(part: Floats, rows: slice, participants: int, mask: Words | None
     Parameters
     ----------
     part : ``(R, K)``, the client's summand.
-    rows : its own rows.
-    participants : number of summands, for the check against overflow.
     mask : ``(R, K)``, added modulo 2^64; all participants' masks must add up to 0. ``None`` is 0.
 
     Returns
@@ -66,14 +64,7 @@ def split_share(part: Floats, rows: slice, participants: int, mask: Words | None
 
 
 def pair_masks(keys: Mapping[int, bytes], client: int, shape: tuple[int, int]) -> Words:
-    """This client's mask M_i = Σ_j M_ij, with M_ij = -M_ji, so that all masks sum to 0.
-
-    Parameters
-    ----------
-    keys : for each other participant, 32 bytes shared only with it, for this sum only.
-    client : this client's number, which determines who of the two adds and who subtracts.
-    shape : shape of the summand.
-    """
+    """This client's mask M_i = Σ_j M_ij, with M_ij = -M_ji, so that all masks sum to 0."""
     mask = np.zeros(shape, dtype=np.uint64)
     for peer, key in keys.items():
         drawn = keystream(key, 8 * mask.size).view("<u8").reshape(shape)
@@ -83,12 +74,7 @@ def pair_masks(keys: Mapping[int, bytes], client: int, shape: tuple[int, int]) -
 
 
 def check_words(keys: Mapping[int, bytes], num_classes: int) -> Words:
-    """Words of this client's check row, ``(participants - 1, K)``, one row for each other client.
-
-    Parameters
-    ----------
-    keys : as for :func:`pair_masks`; rows are in ascending order of the clients.
-    """
+    """Words of this client's check row, ``(participants - 1, K)``, a row for each other client."""
     streams = [keystream(derive(keys[peer], b"check"), 8 * num_classes) for peer in sorted(keys)]
     words = np.array(streams, dtype=np.uint8).reshape(len(keys), 8 * num_classes)
     return words.view("<u8").astype(np.uint64)
@@ -121,8 +107,6 @@ def wrong_rows(rows: Mapping[int, Words], words: Mapping[int, Words]) -> Iterato
     Parameters
     ----------
     rows : ``(K,)`` of every participant.
-    words : :func:`check_words` as each of them tells them now; all without rows if there are no
-        masks.
     """
     complaints = {
         client: dict(zip(sorted(rows.keys() - {client}), words[client], strict=False))
@@ -138,11 +122,6 @@ def wrong_rows(rows: Mapping[int, Words], words: Mapping[int, Words]) -> Iterato
 
 def sum_shares(sent: Mapping[int, Words], sizes: Mapping[int, int]) -> dict[int, Words]:
     """For every client, sum the others' values for its rows.
-
-    Parameters
-    ----------
-    sent : rows from each participant for the others, in the order of ``sizes``.
-    sizes : number of rows of each participant, in the order of their blocks of rows.
 
     Returns
     -------
@@ -183,13 +162,7 @@ def open_rows(words: Words, received: Words) -> Floats:
 
 
 def to_words(numbers: Floats, participants: int = 1) -> Words:
-    """Convert to fixed point: the nearest multiples of 2^-40, as integers modulo 2^64.
-
-    Parameters
-    ----------
-    numbers : any shape; the result has the same.
-    participants : number of such summands, at least 1.
-    """
+    """Convert to fixed point: the nearest multiples of 2^-40, as integers modulo 2^64."""
     largest = np.abs(numbers).max(initial=0)
     if not largest * participants < LARGEST_SUM:  # this form also refuses NaN
         raise UserError(

@@ -32,17 +32,10 @@ class Task:
 
     Attributes
     ----------
-    client : the client's number.
-    server_round : round of the run.
-    num_points : n_i, the points that it compares.
-    num_bits : L.
-    min_labeled_clients : fewest clients with labels in a masked sum.
     seed_is_public : whether the server chooses the seed of the codes, so that runs are repeatable.
     run_seed : the secret seed with which this client has coded its points before in this run;
         empty if it has not.
     encode : computes the codes; called once, when the seed is known.
-    run : Flower's id of the run.
-    identities : who the owners are; ``None`` if nobody has said so.
     """
 
     client: int
@@ -66,12 +59,7 @@ each other participant)``: after the distances, for the sum of labels. No keys w
 
 
 class TooFewClientsError(UserError):
-    """Too many clients of a propagation have dropped out to continue.
-
-    Attributes
-    ----------
-    left : numbers of the remaining clients.
-    """
+    """Too many clients of a propagation have dropped out to continue."""
 
     code = "too-few-clients"
 
@@ -85,9 +73,7 @@ class ExcludedClientsError(UserError):
 
     Attributes
     ----------
-    excluded : who has to leave, and why.
     tied : those of them who may be honest: of two clients that contradict each other one lies.
-    left : numbers of the other clients that have answered.
     """
 
     code = "client-excluded"
@@ -151,13 +137,9 @@ class SimilarityBackend:
 
     Attributes
     ----------
-    name : value of the setting ``xclp.secure``.
-    respond : the client's half.
-    mask_keys : the client's keys for a sum that follows.
     server : creates the server's half from the clients, in order, the number of bits L, and 32
         bytes for the seed of the codes if that is public, else ``None``.
     cost : estimates the cost from the clients' numbers of points and L.
-    fewest : fewest participants of a propagation.
     sends : names of the arrays in a client's replies (``*`` for any characters), with a
         description and who can read them.
     """

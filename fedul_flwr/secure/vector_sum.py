@@ -55,10 +55,11 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bytes, Floats
+from fedul_flwr.data.standardize import Moments
+from fedul_flwr.data.types import Bytes, Floats, Inputs, Ints
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED, Identities, Purpose
-from fedul_flwr.secure.messages import a_third, checked_array, errors_of_peers
+from fedul_flwr.secure.messages import a_third, checked_array, errors_of_peers, listed_clients
 from fedul_flwr.secure.session import (
     FEWEST,
     FROM,
@@ -127,13 +128,7 @@ _SEALED_KEY = NONCE_BYTES + KEY_BYTES + TAG_BYTES
 
 
 def step_size(bound: float, clients: int) -> float:
-    """Distance of two neighboring values of :func:`quantize`: the largest that cannot overflow.
-
-    Parameters
-    ----------
-    bound : largest absolute value of an entry, above 0.
-    clients : number of summands.
-    """
+    """Distance of two neighboring values of :func:`quantize`: the largest that cannot overflow."""
     return bound / _levels(clients)
 
 
@@ -142,18 +137,7 @@ def _levels(clients: int) -> int:
 
 
 def quantize(values: Floats, bound: float, clients: int, rng: np.random.Generator) -> Words:
-    """Entries as multiples of :func:`step_size`, rounded at random so that the mean is exact.
-
-    Parameters
-    ----------
-    values : any shape, finite; entries beyond ``bound`` are clipped to it.
-    bound, clients : as for :func:`step_size`.
-    rng : draws whether an entry is rounded up or down.
-
-    Returns
-    -------
-    uint32 of the same shape: two's complement, modulo 2^32.
-    """
+    """Entries as multiples of :func:`step_size`, rounded at random so that the mean is exact."""
     if not np.isfinite(values).all():
         raise UserError(
             "A vector for a secure sum has an entry that is not a finite number.",
@@ -252,11 +236,6 @@ def threshold(holders: int, pinned: bool) -> int:
     clients that a client is there, and to others that it is not, opens neither of its secrets with
     fewer than a third of the holders (Bonawitz et al., section 6.2). With identities the signatures
     of :func:`quorum` prevent two lists.
-
-    Parameters
-    ----------
-    holders : clients with a share of the secret: neighbors, and its owner.
-    pinned : whether clients have identities.
     """
     return max(FEWEST, holders // 2 + 1 if pinned else 2 * holders // 3 + 1)
 
@@ -327,15 +306,7 @@ Pairs = frozenset[tuple[int, int]]
 def neighbors(
     number: bytes, clients: Sequence[int], pinned: bool, apart: Pairs = frozenset()
 ) -> dict[int, list[int]]:
-    """Neighbors of every client: the nearest on a circle, in an order that nobody chooses.
-
-    Parameters
-    ----------
-    number : of the session, a hash of all clients' keys, from which the order is drawn.
-    clients : in ascending order.
-    pinned : whether they have identities.
-    apart : pairs that are no neighbors.
-    """
+    """Neighbors of every client: the nearest on a circle, in an order that nobody chooses."""
     circle = _circle(number, clients, pinned)
     for low, high in apart:  # neighbors or not
         circle[low] = [peer for peer in circle[low] if peer != high]
@@ -367,10 +338,6 @@ class Transcript(NamedTuple):
     Attributes
     ----------
     session : number of the session, a hash of all participants' keys.
-    number : of the sum in its run.
-    participants : who is asked to share masks, in ascending order.
-    needed : shares that open a secret.
-    apart : pairs that share nothing.
     question : 32 bytes, a digest of all that the answer is computed from.
     """
 
@@ -392,6 +359,9 @@ class Transcript(NamedTuple):
 # A client
 
 
+_SERVER = "The server sent"
+
+
 def join_sum(
     state: Arrays,
     client: int,
@@ -399,14 +369,7 @@ def join_sum(
     purpose: Purpose,
     identities: Identities | None,
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    """State after the list of participants, and a part of each pair secret, sealed for its peer.
-
-    Parameters
-    ----------
-    state : of :func:`fedul_flwr.secure.session.new_key`.
-    message : of :func:`fedul_flwr.secure.session.participants_message`, with sizes 0, and the
-        pairs that are apart (:func:`apart_message`).
-    """
+    """State after the list of participants, and a part of each pair secret, sealed for its peer."""
     private, pinned = state[PRIVATE].tobytes(), identities is not None
     apart = _read_apart(message)
     strangers = {peer for pair in apart if client in pair for peer in pair}
@@ -434,9 +397,7 @@ def apart_message(apart: Pairs) -> dict[str, NDArray[Any]]:
 
 
 def _read_apart(message: Arrays) -> Pairs:
-    pairs = message.get(APART)
-    if pairs is None or pairs.dtype != np.int64 or pairs.ndim != 2 or pairs.shape[1] != 2:
-        raise UserError("The server sent no list of pairs.", "server-names-others")
+    pairs = checked_array(_SERVER, message, APART, np.int64, (None, 2))
     return frozenset((int(low), int(high)) for low, high in pairs)
 
 
@@ -445,8 +406,6 @@ class Member(NamedTuple):
 
     Attributes
     ----------
-    client : its number.
-    server_round : round of the run in which the session was made.
     pinned : whether clients are known by identities, see :func:`threshold`.
     """
 
@@ -458,31 +417,12 @@ class Member(NamedTuple):
 def offer_shares(
     member: Member, state: Arrays, message: Arrays, number: int, question: bytes
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    """State and answer of step ``shares``: shares of this sum's two secrets for each neighbor.
-
-    Parameters
-    ----------
-    state : of :func:`join_sum`, or after an earlier sum.
-    message : with participants and threshold, and once for each neighbor the part of the pair
-        secret that it has sealed.
-    number : of the sum, above that of any earlier one.
-    question : see :class:`Transcript`.
-    """
+    """State and answer of step ``shares``: shares of this sum's two secrets for each neighbor."""
     session, beside = _session(member, state)
     client, pinned, apart = member.client, member.pinned, _read_apart(state)
     roots = _roots(state, session, beside, message)
-    asked, who = message.get(THRESHOLD), message.get(PARTICIPANTS)
-    if (
-        who is None
-        or who.dtype != np.int64
-        or who.ndim != 1
-        or (np.diff(who) <= 0).any()
-        or asked is None
-        or asked.dtype != np.int64
-        or asked.shape != ()
-    ):
-        raise UserError("The server sent no terms of a sum.", "server-out-of-turn")
-    present, needed = who.tolist(), int(asked)
+    present = listed_clients(message, PARTICIPANTS)
+    needed = int(checked_array(_SERVER, message, THRESHOLD, np.int64, ()))
     if number <= int(state[LAST]):
         raise UserError(
             f"The server asked for secure sum {number} out of turn.", "server-out-of-turn"
@@ -529,7 +469,7 @@ def offer_shares(
         QUESTION: bytes_array(question),
         TRANSCRIPT: bytes_array(transcript),
         HOLDERS: np.array(holders, np.int64),
-        PRESENT: who,
+        PRESENT: np.array(present, np.int64),
         SECRETS: bytes_array(self_secret),
         OPENED: parts[client][None],
     }
@@ -544,16 +484,7 @@ def mask_vector(
     question: bytes,
     tail: Tail = NO_TAIL,
 ) -> tuple[dict[str, NDArray[Any]], Words]:
-    """State, and a client's words under all its masks.
-
-    Parameters
-    ----------
-    state : of :func:`offer_shares`.
-    message : what the other senders have sealed for this client.
-    words : one row of uint32, of :func:`quantize`, then of :func:`whole_words`.
-    question : of what this client has computed its words from, see :class:`Transcript`.
-    tail : which words are whole numbers.
-    """
+    """State, and a client's words under all its masks."""
     require_question(state, question)
     session, beside = _session(member, state)
     client, number, holders = member.client, int(state[LAST]), state[HOLDERS].tolist()
@@ -563,10 +494,8 @@ def mask_vector(
         for peer, row in _sealed_shares(message, {*holders} - {client}):
             with read(peer):
                 address = _address(session.number, step, peer, client)
-                shares = unseal(row, roots[peer], address).get("shares")
-                if shares is None or shares.dtype != np.uint8 or shares.shape != (2, SHARE_BYTES):
-                    raise UserError(f"Client {peer} sent no shares.", "message-incomplete")
-                opened[peer] = shares
+                shares, origin = unseal(row, roots[peer], address), f"Client {peer} sent"
+                opened[peer] = checked_array(origin, shares, "shares", np.uint8, (2, SHARE_BYTES))
     if len(opened) < int(state[THRESHOLD]):
         raise UserError(
             f"Only {len(opened)} clients are in the secure sum; it takes {int(state[THRESHOLD])}.",
@@ -600,20 +529,11 @@ def require_question(state: Arrays, question: bytes) -> None:
 
 def _sealed_shares(message: Arrays, peers: Collection[int]) -> list[tuple[int, Bytes]]:
     """Who has sealed shares for this client, each with what it has sealed."""
-    senders, rows = message.get(SHARE_SENDERS), message.get(SEALED)
-    if (
-        senders is None
-        or senders.dtype != np.int64
-        or senders.ndim != 1
-        or rows is None
-        or rows.dtype != np.uint8
-        or rows.ndim != 2
-    ):
-        raise UserError("The server sent no shares of a sum.", "message-incomplete")
-    who = senders.tolist()
-    if len(who) != len(rows) or len({*who}) < len(who) or not {*who} <= {*peers}:
+    who = listed_clients(message, SHARE_SENDERS)
+    rows = checked_array(_SERVER, message, SEALED, np.uint8, (len(who), None))
+    if not {*who} <= {*peers}:
         raise UserError("The server named others for a sum than before.", "server-names-others")
-    return [(int(peer), np.ascontiguousarray(row)) for peer, row in zip(who, rows, strict=True)]
+    return [(peer, np.ascontiguousarray(row)) for peer, row in zip(who, rows, strict=True)]
 
 
 def confirm(
@@ -632,14 +552,7 @@ def confirm(
 def unmask(
     state: Arrays, client: int, message: Arrays, identities: Identities | None, least: int = 0
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    """State without the sum, and the shares that open it: one kind for each client.
-
-    Parameters
-    ----------
-    message : who has sent a vector; with identities, the signatures of :func:`confirm` of these.
-    least : fewest clients in the sum, and with identities fewest who have signed, if that is more
-        than :func:`quorum`.
-    """
+    """State without the sum, and the shares that open it: one kind for each client."""
     survivors = survivors_of(state, client, message, least)
     if identities:
         if survivors != state.get(SIGNED, np.zeros(0)).tolist():
@@ -647,9 +560,8 @@ def unmask(
                 "The server asked to open another secure sum than this client has signed.",
                 "server-out-of-turn",
             )
-        signatures = message.get(SIGNATURES)
-        if signatures is None or signatures.shape != (len(survivors), SIGNATURE_BYTES):
-            raise UserError("The server sent no signatures for a secure sum.", "signature-wrong")
+        form = (len(survivors), SIGNATURE_BYTES)
+        signatures = checked_array(_SERVER, message, SIGNATURES, np.uint8, form)
         purpose, near = _purpose(state, survivors), set(state[HOLDERS].tolist())
         signed = set()
         for peer, signature in zip(survivors, signatures, strict=True):
@@ -695,11 +607,8 @@ def _roots(
     with errors_of_peers() as read:
         for peer in beside:
             with read(peer):
-                part = session.unseal(peer, PEERS, message.get(f"{FROM}{peer}")).get("part")
-                if part is None or part.dtype != np.uint8 or part.shape != (KEY_BYTES,):
-                    raise UserError(
-                        f"Client {peer} sent no part of a secret.", "message-incomplete"
-                    )
+                sent = session.unseal(peer, PEERS, message.get(f"{FROM}{peer}"))
+                part = checked_array(f"Client {peer} sent", sent, "part", np.uint8, (KEY_BYTES,))
                 parts[peer] = part.tobytes()
     roots = session.mask_roots(parts)
     rows = zip(roots[PARTICIPANTS].tolist(), roots[MASK_ROOTS], strict=True)
@@ -717,30 +626,18 @@ def survivors_of(state: Arrays, client: int, message: Arrays, least: int = 0) ->
     """The list of those in the sum, in ascending order; errors as of :func:`confirm`."""
     if SENDERS not in state:
         raise UserError("The server asked to open a secure sum out of turn.", "server-out-of-turn")
-    who = message.get(SURVIVORS)
-    if who is None or who.dtype != np.int64 or who.ndim != 1 or (np.diff(who) <= 0).any():
-        raise UserError("The server sent no list of a secure sum's clients.", "server-names-others")
-    if not set(who.tolist()) <= set(state[PRESENT].tolist()):
+    who = listed_clients(message, SURVIVORS)
+    here = {*state[SENDERS].tolist()} & {*who}
+    if client not in here or not {*who} <= {*state[PRESENT].tolist()}:
         raise UserError("The server named others for a sum than before.", "server-names-others")
-    here = set(state[SENDERS].tolist()) & set(who.tolist())
-    if client not in here:
-        raise UserError(
-            "The server left this client out of a secure sum to which it sent.",
-            "server-names-others",
-        )
-    if len(here) < int(state[THRESHOLD]):
-        raise UserError(
-            f"Only {len(here)} clients are left in the secure sum; "
-            f"it takes {int(state[THRESHOLD])}.",
-            "too-few-clients",
-        )
     fewest = max(least, quorum(len(state[PRESENT])))
-    if len(who) < fewest:
+    if len(here) < int(state[THRESHOLD]) or len(who) < fewest:
         raise UserError(
-            f"Only {len(who)} clients are left in the secure sum: this client asks for {fewest}.",
+            f"Only {len(who)} clients are left in the secure sum, {len(here)} of them near this "
+            f"one: it asks for {fewest} and {int(state[THRESHOLD])}.",
             "too-few-clients",
         )
-    return [int(peer) for peer in who]
+    return who
 
 
 def _purpose(state: Arrays, survivors: Iterable[int]) -> Purpose:
@@ -884,17 +781,7 @@ class Opened(NamedTuple):
 
 
 class SumServer:
-    """The server's part of one round's sum.
-
-    Parameters
-    ----------
-    session : number of the clients' session.
-    participants : all clients of the session, in ascending order.
-    number : of the sum, above that of any earlier one of the session.
-    present : the clients that are asked for shares.
-    apart : pairs that share nothing.
-    pinned : whether the clients have identities, see :func:`threshold`.
-    """
+    """The server's part of one round's sum."""
 
     def __init__(
         self,
@@ -998,13 +885,7 @@ class SumServer:
     def open_sum(
         self, answers: Mapping[int, Arrays], tail: Tail = NO_TAIL
     ) -> tuple[Opened, list[int]]:
-        """The sum of all survivors' words, and clients that sent wrong shares.
-
-        Parameters
-        ----------
-        answers : of step ``unmask``, those that :meth:`check_unmask` accepts.
-        tail : which words of a vector are whole numbers.
-        """
+        """The sum of all survivors' words, and clients that sent wrong shares."""
         shares: dict[tuple[int, int], dict[int, bytes]] = {}
         for client, answer in answers.items():
             for kind, (name, whose) in enumerate(
@@ -1101,3 +982,70 @@ def _subsets(places: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
     draw = random.Random(0)  # which subset comes first is no secret
     for _ in range(_TRIES):
         yield tuple(sorted(draw.sample(places, size)))
+
+
+# Exact sums of columns, and the moments that follow from sums over clients.
+
+FRACTION_BITS = 320
+"""Number of fractional bits."""
+DIGITS = 20
+"""Words of a number. Of 10^12 squares of float32 numbers, which are below 2^256, the sum is below
+2^(296 + 320), and that of 2^20 clients is below half of 2^640."""
+
+CHUNK = 4096
+"""Rows at a time."""
+
+_DIGITS = 24
+"""Binary digits of a float32 number."""
+_SMALLEST, _SPAN = -148, 277
+"""Exponents e of float32 numbers m 2^e with 0.5 <= |m| < 1: the first one, and how many."""
+
+
+def exact_sums(inputs: Inputs, points: Ints) -> list[int]:
+    """Sums of d columns over rows ``points`` of ``inputs``, then sums of their squares."""
+    width = inputs.shape[1]
+    # By column and exponent e: sums of the integers M = m 2^24, and of both halves of M².
+    limbs = np.zeros((3, width * _SPAN), dtype=np.int64)
+    first = _SPAN * np.arange(width) - _SMALLEST
+    for start in range(0, len(points), CHUNK):
+        rows = np.asarray(inputs[points[start : start + CHUNK]], dtype=np.float32)
+        if not np.isfinite(rows).all():
+            raise UserError("A column has numbers that are not finite, and no sum.", "array-wrong")
+        parts, exponents = np.frexp(rows.astype(np.float64))
+        whole = parts * 2.0**_DIGITS
+        high = np.floor(whole * whole * 2.0**-_DIGITS)
+        low = whole * whole - high * 2.0**_DIGITS
+        positions = (exponents + first).ravel()
+        for kind, numbers in enumerate((whole, high, low)):
+            # Exact: 4,096 integers below 2^24 add up to less than 2^53.
+            limbs[kind] += np.bincount(positions, numbers.ravel(), width * _SPAN).astype(np.int64)
+    # x = M 2^(e - 24), and x² = (high 2^24 + low) 2^(2 e - 48).
+    sums, highs = (_joined(limbs[k], width, k + 1, FRACTION_BITS - _DIGITS) for k in (0, 1))
+    lows = _joined(limbs[2], width, 2, FRACTION_BITS - 2 * _DIGITS)
+    return sums + [high + low for high, low in zip(highs, lows, strict=True)]
+
+
+def _joined(totals: NDArray[np.int64], width: int, power: int, shift: int) -> list[int]:
+    """For each column Σ_e total_e 2^(power e + shift)."""
+    joined = [0] * width
+    for index in np.flatnonzero(totals).tolist():
+        column, exponent = index // _SPAN, index % _SPAN + _SMALLEST
+        joined[column] += int(totals[index]) << (power * exponent + shift)
+    return joined
+
+
+def moments_of(num_points: int, sums: list[int]) -> Moments:
+    """Pooled moments from sums and sums of squares of all points, rounded once.
+
+    Nothing cancels: m = Σ x / N and v = Σ x² / N - m² are computed in rational numbers.
+    """
+    width, steps = len(sums) // 2, num_points << FRACTION_BITS
+    if not all(0 <= number < steps << 256 for number in sums[width:]):  # squares of float32
+        raise UserError(
+            "The masked sum of columns holds numbers that no points have: masks did not cancel.",
+            "sum-wrong",
+        )
+    means = [Fraction(number, steps) for number in sums[:width]]
+    squares = [Fraction(number, steps) for number in sums[width:]]
+    variances = [max(s - m * m, Fraction(0)) for s, m in zip(squares, means, strict=True)]
+    return Moments(np.array(list(map(float, means))), np.array(list(map(float, variances))))

@@ -15,7 +15,7 @@ from fedul_flwr.federated.messages import SETUP_BEFORE
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.phases import COMPARE, LABELED, SUM
 from fedul_flwr.propagation.privacy import FEATURES, LABELS, NOISY_FEATURES, RANDOMIZED_LABELS
-from fedul_flwr.secure.hamming.plaintext import CODES
+from fedul_flwr.secure.hamming.pairwise import CODES
 from tests.strategies.test_label_propagation import FEATURES as POINTS
 from tests.strategies.test_label_propagation import LABELS as GIVEN
 from tests.strategies.test_label_propagation import assert_agree, central, together

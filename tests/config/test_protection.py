@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from fedul_flwr.config.methods import METHODS
-from fedul_flwr.config.privacy import DPSettings
-from fedul_flwr.config.protection import unprotected
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
+from fedul_flwr.config.sections import DPSettings
+from fedul_flwr.federated.disclosure import unprotected
 from tests.support.refusals import refuses
 from tests.support.settings import Settings
 

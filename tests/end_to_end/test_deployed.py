@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.data.run_files.run_lock import DirectoryLockedError, require_unlocked
+from fedul_flwr.data.run_files.store import DirectoryLockedError, require_unlocked
 from fedul_flwr.deploy.init import plan, write
 from fedul_flwr.deploy.status import NONE, status
 from tests.end_to_end.test_ray import text

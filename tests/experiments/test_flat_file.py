@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedul_flwr.config.overrides import flatten, parse_overrides
 from fedul_flwr.config.run_config import resolve
+from fedul_flwr.config.user_files import flatten, parse_overrides
 from fedul_flwr.experiments.table import Size, read_table
 from fedul_flwr.experiments.table_plan import Device, plan_columns
 from fedul_flwr.experiments.trial_plan import Overrides

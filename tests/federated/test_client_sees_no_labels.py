@@ -11,7 +11,7 @@ from fedul_flwr.baselines.supervised import SupervisedClient
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.method_settings import UnlabeledSetSettings
 from fedul_flwr.config.methods import METHODS
-from fedul_flwr.data.set_split import generate_sets
+from fedul_flwr.data.split import generate_sets
 from fedul_flwr.data.types import UnlabeledSets
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from tests.support.given_labels_method import GIVEN, GIVEN_METHOD

@@ -23,7 +23,7 @@ from fedul_flwr.config.run_config import parse_flat, resolve
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated import masked_update, transcript
+from fedul_flwr.federated import ledger, masked_update
 from fedul_flwr.federated.client import PHASES_OF_ALL, Client, admitted_settings
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.disclosure import EVALUATE, TRAIN
@@ -129,7 +129,7 @@ def test_given_masks_and_signatures_of_less_then_the_victims_update_is_read(
     """The control: the question leaves out what the server says to each owner."""
 
     def of_less(run: int, _: Any, of: str, server_round: int, __: float, asked: bytes) -> bytes:
-        return transcript.question(run, {}, of, server_round, 0.0, asked)
+        return ledger.question(run, {}, of, server_round, 0.0, asked)
 
     monkeypatch.setattr(masked_update, "question", of_less)
     owners, sums = Owners(tmp_path, 4), opened_sums(monkeypatch)

@@ -12,13 +12,14 @@ from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientState
+from fedul_flwr.federated.ledger import Asked
 from fedul_flwr.federated.masked_update import (
     BEGUN,
     BOUND,
@@ -36,7 +37,6 @@ from fedul_flwr.federated.masked_update import (
     write_numbers,
 )
 from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, PlainArray, phase_of
-from fedul_flwr.federated.transcript import Asked
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
 from fedul_flwr.secure.session import NONCE
 from fedul_flwr.secure.vector_sum import (

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.federated import transcript
+from fedul_flwr.federated import ledger
+from fedul_flwr.federated.ledger import Asked, code_digest, question
 from fedul_flwr.federated.messages import ARRAYS, FORGETFUL, SETTINGS
-from fedul_flwr.federated.transcript import Asked, code_digest, question
 
 SETUP: dict[str, Any] = {SETTINGS: json.dumps({"method": "fedul"}), "class-names": ["a", "b"]}
 TERMS: dict[str, Any] = {
@@ -43,7 +43,7 @@ def test_a_question_is_the_same_in_any_order_and_whatever_a_client_has_lost() ->
 
 def test_a_question_of_another_program_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
     one = question(**TERMS)
-    monkeypatch.setattr(transcript, "code_digest", lambda *_: "0")
+    monkeypatch.setattr(ledger, "code_digest", lambda *_: "0")
     assert question(**TERMS) != one
 
 
@@ -56,10 +56,10 @@ def test_a_program_is_all_its_sources_and_named_modules(
         (tmp_path / name).mkdir()
     (package / "federated").mkdir(parents=True)
     (package / "methods").symlink_to(tmp_path / "elsewhere")
-    files = [package / "federated" / "transcript.py", tmp_path / "elsewhere" / "method.py"]
+    files = [package / "federated" / "ledger.py", tmp_path / "elsewhere" / "method.py"]
     own = tmp_path / "own_module_of_a_test.py"
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(transcript, "__file__", str(files[0]))
+    monkeypatch.setattr(ledger, "__file__", str(files[0]))
     for file in (*files, own):
         file.write_text("x = 1\n")
     digests = set()

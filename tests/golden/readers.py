@@ -19,8 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedul_flwr.api.input_data import dataset_of
-from fedul_flwr.api.points import stored_points
+from fedul_flwr.api.input_data import dataset_of, stored_points
 from fedul_flwr.data.class_labels import class_labels
 from fedul_flwr.data.columns import Columns, parse_columns
 from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets, survey_tables
@@ -36,7 +35,7 @@ MADE = 200
 
 
 def digest(outcome: Any) -> str:
-    """Digest of what a reader gave; of a refusal, its code and not its sentence."""
+    """Digest of what a reader gave; of a refusal, only that it is one."""
     return hashlib.sha256(repr(_plain(outcome)).encode()).hexdigest()
 
 
@@ -44,7 +43,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.memmap):
         return str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
     if isinstance(value, UserError):
-        return f"refused: {value.code}"
+        return "refused"
     if isinstance(value, Exception):
         return f"{type(value).__name__}: {value}"
     if isinstance(value, dict):

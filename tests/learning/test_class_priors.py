@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.config.class_priors import checked_prior, in_order, parse_prior
+from fedul_flwr.config.base import checked_prior, in_order, parse_prior
 from fedul_flwr.data.class_priors import (
     FLOOR,
     class_masses,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from fedul_flwr.learning.consistency import MeanTeacherObjective
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.task import Batch
-from fedul_flwr.models.last_layer import TwoHeads
+from fedul_flwr.models.parts import TwoHeads
 
 CPU = torch.device("cpu")
 NOBODY = torch.full((2,), -1)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedul_flwr.data.own_points import OwnPoints
+from fedul_flwr.data.types import OwnPoints
 from fedul_flwr.learning import personal
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.personal import descend, own_head, own_loss, own_statistics

@@ -14,7 +14,7 @@ from fedul_flwr.learning.local import dump_arrays, train_local
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.task import Task, on_logits
 from fedul_flwr.models import build_model
-from fedul_flwr.models.last_layer import TwoHeads, feature_layer, only_heads
+from fedul_flwr.models.parts import TwoHeads, feature_layer, only_heads
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, train
 

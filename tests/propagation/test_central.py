@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import entr
 
-from fedul_flwr.data.class_scores import labels_from_scores
+from fedul_flwr.data.class_labels import labels_from_scores
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.codes import neighbors_by_cosine
 from fedul_flwr.propagation.solve import normalized_graph, one_hot, propagate, reweigh_by_prior

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fedul_flwr.data.class_scores import labels_from_scores
+from fedul_flwr.data.class_labels import labels_from_scores
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.propagation.codes import encode, neighbors_by_code
 from fedul_flwr.propagation.solve import (

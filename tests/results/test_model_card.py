@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedul_flwr.config.methods import METHODS
-from fedul_flwr.results.model_card import model_card
+from fedul_flwr.results.model_file import model_card
 from fedul_flwr.results.report import report
 from tests.support.runs import summary, train
 

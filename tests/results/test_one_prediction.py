@@ -139,7 +139,7 @@ def test_given_an_exported_model_then_it_fills_gaps_alike(run: ff.Result, tmp_pa
     frame = training().drop(columns="label").iloc[:5]
     predictor = run.predictor
     assert predictor.table.columns is not None
-    from fedul_flwr.api.points import stored_points
+    from fedul_flwr.api.input_data import stored_points
 
     filled = stored_points(frame, predictor.input_shape, predictor.table)
     with_gaps = np.array(filled)

@@ -15,7 +15,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
-from fedul_flwr.results.printed_summary import summary_rows
+from fedul_flwr.results.facts import summary_rows
 from fedul_flwr.run.evaluation import Errors, Evaluator
 from tests.support.runs import (
     Cut,

@@ -24,8 +24,7 @@ from fedul_flwr.federated.columns import received_scaling
 from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.masked_update import KEYS, OF, PART, SHARES, UNMASK
 from fedul_flwr.federated.messages import phase_of
-from fedul_flwr.secure.column_sums import DIGITS, exact_sums
-from fedul_flwr.secure.vector_sum import whole_words
+from fedul_flwr.secure.vector_sum import DIGITS, exact_sums, whole_words
 from tests.run.test_vector_runs import QUICK, SETS, write_owners
 from tests.support import runs
 from tests.support.identities import identities, write_identity

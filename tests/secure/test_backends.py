@@ -3,8 +3,7 @@
 import numpy as np
 
 from fedul_flwr.propagation.codes import encode, nearest_points, neighbors_by_code
-from fedul_flwr.secure.backends import secure_backend
-from fedul_flwr.secure.encrypted_distances import DistanceServer
+from fedul_flwr.secure.encrypted_distances import DistanceServer, secure_backend
 from fedul_flwr.secure.similarity import Arrays
 from tests.support.toy_protocol import FOUR, PUBLIC_SEED, Toy, group
 

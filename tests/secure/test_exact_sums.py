@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.data.standardize import Moments, moments, pooled
-from fedul_flwr.secure import column_sums as module
-from fedul_flwr.secure.column_sums import exact_sums, moments_of
+from fedul_flwr.secure import vector_sum as module
+from fedul_flwr.secure.vector_sum import exact_sums, moments_of
 from tests.support.refusals import refuses
 
 STEP = Fraction(1, 2**320)

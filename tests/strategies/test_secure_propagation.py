@@ -12,8 +12,7 @@ from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.propagation.client import STORED
 from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
 from fedul_flwr.propagation.server import LARGEST, LONGEST, refuse_unfit_sizes
-from fedul_flwr.secure.backends import BACKENDS
-from fedul_flwr.secure.encrypted_distances import STEPS
+from fedul_flwr.secure.encrypted_distances import BACKENDS, STEPS
 from fedul_flwr.secure.similarity import Cost, TooFewClientsError
 from tests.support.recorded_calls import recorded
 from tests.support.refusals import refuses

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Propagated
-from fedul_flwr.secure.backends import BACKENDS, secure_backend
+from fedul_flwr.secure.encrypted_distances import BACKENDS, secure_backend
 from tests.propagation.conftest import clusters
 from tests.support.toy_protocol import Toy
 from tests.support.xclp_parties import Parties, split

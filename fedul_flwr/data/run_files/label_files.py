@@ -48,12 +48,7 @@ def pseudo_labels_file(server_round: int) -> str:
 
 
 def count_in_words(count: int, source: str, points: str) -> str:
-    """Number and kind of the points on which labels of ``source`` are scored, as text.
-
-    Parameters
-    ----------
-    points : ``"new"`` or ``"unlabeled"``, as in ``labels.json``.
-    """
+    """Number and kind of the points on which labels of ``source`` are scored, as text."""
     return f"all {count:,} points" if _of_all(source, points) else f"{count:,} {points} points"
 
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
 import platform
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import psutil
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import METRICS as METRICS
-from fedul_flwr.config.user_files import read_object
+from fedul_flwr.config.user_files import read_object, read_text
 from fedul_flwr.data.run_files.records import read_metrics
 from fedul_flwr.data.safe_files import (
     PARTS,
@@ -27,7 +33,7 @@ from fedul_flwr.data.safe_files import (
     save_arrays,
     write_atomically,
 )
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import StorageError, UserError
 
 
 def describe_environment() -> dict[str, Any]:
@@ -131,7 +137,6 @@ class RunDirectory:
 
     Attributes
     ----------
-    path : of the directory.
     check : raises an error if the directory is no longer this run's.
     """
 
@@ -187,11 +192,7 @@ class RunDirectory:
         return load_arrays_of(self.path / name)
 
     def save_state(self, round_number: int, arrays: NamedArrays) -> None:
-        """Save a strategy's state after ``round_number``, if it has any.
-
-        Written before that round's ``last.safetensors`` and kept until the next round's, so that
-        the two always match.
-        """
+        """Save a strategy's state after ``round_number``, if it has any."""
         if arrays:
             self.save_model(state_file(round_number), arrays, {"round": round_number})
 
@@ -260,3 +261,170 @@ class RunDirectory:
         """Delete clients' state of an earlier attempt, and the server's copies."""
         shutil.rmtree(self.clients, ignore_errors=True)
         shutil.rmtree(self.exchanged, ignore_errors=True)
+
+
+# Which run a SuperLink has begun last: where its files are, and whether its process lives.
+
+CURRENT_RUN = "FEDUL_CURRENT_RUN"
+"""Environment variable: the file of :func:`note_run`; nothing is noted without it."""
+
+
+def note_run(directory: Path, num_rounds: int, state: str) -> None:
+    """Note that this process's run is ``"training"``, ``"finished"`` or ``"failed"``."""
+    if file := os.environ.get(CURRENT_RUN):
+        process = [os.getpid(), psutil.Process().create_time()]
+        about = {"directory": str(directory), "rounds": num_rounds, "state": state}
+        with suppress(UserError):  # a full disk stops no run
+            write_atomically(Path(file), json.dumps({**about, "process": process}))
+
+
+def read_run(file: Path) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
+    """What was noted last, and the lines of ``metrics.jsonl``; both empty without a run."""
+    about = read_object(file)
+    if about is None:
+        return {}, []
+    process, started = about["process"]
+    try:
+        lives = psutil.Process(process).create_time() == started
+    except psutil.Error:
+        lives = False
+    if about["state"] == "training" and not lives:
+        about["state"] = "died"
+    lines = (read_text(Path(about["directory"]) / METRICS) or "").splitlines(keepends=True)
+    return about, [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def run_in_words(file: Path) -> str:
+    """One line about the last run: how far it is, and how to resume it if it ended early."""
+    about, lines = read_run(file)
+    if not about:
+        return "No run yet."
+    last = lines[-1] if lines else {"clients": 0, "failures": 0}
+    text = f"Run {about['directory']}: {about['state']}, {len(lines)} of {about['rounds']} rounds"
+    text += f"; in the last one {last['clients']} owners, {last['failures']} failures."
+    if about["state"] in ("died", "failed"):
+        text += f" fedul-flwr run --federation … --resume {about['directory']} continues it."
+    return text
+
+
+# Who may write to a run's directory: one command, and the one server app that it started.
+
+LOCKS = ".lock"
+"""Folder of the locks in a run's directory."""
+
+Role = Literal["command", "server"]
+
+
+class DirectoryLockedError(UserError):
+    """A directory to which another process writes."""
+
+    code = "run-in-use"
+
+
+@dataclass(frozen=True)
+class _Holder:
+    """The process that holds a lock."""
+
+    process: int
+    host: str
+    start: str
+
+
+@contextlib.contextmanager
+def locked(directory: Path, role: Role) -> Iterator[Callable[[], None]]:
+    """Create ``directory`` if necessary, and let nobody else write to it within this context.
+
+    Yields
+    ------
+    A function that raises a :class:`StorageError` if the directory was deleted since.
+    """
+    folder = directory / LOCKS
+    other: Role = "server" if role == "command" else "command"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _lock(folder, role, directory):
+            # Tried while one's own is held: of two processes that try, one is first.
+            if not _is_ours(_holder(folder, other)):
+                with _lock(folder, other, directory):
+                    pass
+            started = time.strftime("%Y-%m-%d %H:%M:%S")
+            holder = _Holder(os.getpid(), socket.gethostname(), started)
+            write_atomically(folder / f"{role}.json", json.dumps(asdict(holder)))
+            mark = (folder / role).stat()
+
+            def check() -> None:
+                with contextlib.suppress(OSError):
+                    if os.path.samestat((folder / role).stat(), mark):
+                        return
+                raise StorageError(
+                    f"{directory} was deleted while the run wrote to it.", "folder-missing"
+                )
+
+            try:
+                yield check
+            finally:
+                with contextlib.suppress(OSError):
+                    (folder / f"{role}.json").unlink()
+    except OSError as error:
+        if error.filename is None or not str(error.filename).startswith(str(directory)):
+            raise
+        raise StorageError(f"Cannot write to {directory} ({error.strerror or error}).") from error
+
+
+def require_unlocked(directory: Path) -> None:
+    """Refuse a directory to which a run writes; it need not exist."""
+    if (directory / LOCKS).is_dir():
+        with locked(directory, "command"):
+            pass
+
+
+def lock_directory(path: Path) -> Path:
+    """Create a directory ``path`` or, if it exists, with ``-2``, ``-3``, … behind its name."""
+    number, candidate = 1, path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            with contextlib.suppress(FileExistsError):
+                candidate.mkdir()
+                return candidate
+            number += 1
+            candidate = path.with_name(f"{path.name}-{number}")
+    except OSError as error:
+        raise StorageError(f"Cannot create {candidate} ({error.strerror or error}).") from error
+
+
+@contextlib.contextmanager
+def _lock(folder: Path, role: Role, directory: Path) -> Iterator[None]:
+    lock = FileLock(folder / role)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise DirectoryLockedError(_who(directory, _holder(folder, role))) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _holder(folder: Path, role: Role) -> _Holder | None:
+    try:
+        holder = read_object(folder / f"{role}.json") or {}
+        return _Holder(**{name: holder[name] for name in _Holder.__dataclass_fields__})
+    except (UserError, KeyError):
+        return None
+
+
+def _is_ours(holder: _Holder | None) -> bool:
+    """Whether the holder of the other lock is this process, or the command that started it."""
+    if holder is None or holder.host != socket.gethostname():
+        return False
+    return holder.process in (os.getpid(), os.getppid())
+
+
+def _who(directory: Path, holder: _Holder | None) -> str:
+    if holder is None:
+        return f"Another process runs in {directory}: wait for its end, or name another output."
+    return (
+        f"Process {holder.process} on {holder.host} runs in {directory} since {holder.start}: "
+        "wait for its end, or name another output."
+    )

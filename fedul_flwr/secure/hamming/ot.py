@@ -66,9 +66,7 @@ def choose(context: bytes, choices: Bytes, entropy: Entropy) -> tuple[Bytes, Byt
 
     Parameters
     ----------
-    context : bytes unique to this run of the two parties, known to both.
     choices : ``(k,)``, 0 or 1 for each pair.
-    entropy : source of private keys.
 
     Returns
     -------
@@ -87,17 +85,11 @@ def sender_keys(context: bytes, points: Bytes, entropy: Entropy) -> tuple[Bytes,
 
     Parameters
     ----------
-    context, entropy : as for :func:`choose`; R is a fresh point in every call.
     points : uint8 ``(k, 32)``, PK_0 of each pair.
 
     Returns
     -------
     uint8 ``(32,)`` R, to send, and ``(2, k, 32)`` keys, unique to this call.
-
-    Raises
-    ------
-    ValueError
-        If PK_0 or PK_1 is not of prime order, or not encoded as RFC 8032 has it.
     """
     common = common_point(context)
     scalar = _scalar(entropy(KEY_BYTES))
@@ -118,18 +110,11 @@ def receiver_keys(context: bytes, seeds: Bytes, points: Bytes, message: Bytes) -
 
     Parameters
     ----------
-    context : as for :func:`choose`.
-    seeds, points : from :func:`choose`.
     message : uint8 ``(32,)``, R.
 
     Returns
     -------
     uint8 ``(k, 32)``
-
-    Raises
-    ------
-    ValueError
-        If R is not of prime order, or not encoded as RFC 8032 has it.
     """
     sent = message.tobytes()
     return _array(
@@ -203,8 +188,6 @@ def offer_correlated(
 
     Parameters
     ----------
-    context : bytes unique to this extension.
-    first : index of the first of these transfers among all m.
     rows : uint8 ``(b, 16)``, rows of Q.
     secret : uint8 ``(16,)``, s, packed.
     bits : uint16 ``(b, n)``, 0 or 1.
@@ -227,7 +210,6 @@ def receive_correlated(
 
     Parameters
     ----------
-    context, first : as for :func:`offer_correlated`.
     rows : uint8 ``(b, 16)``, rows of T.
     choices : ``(b,)``, 0 or 1.
     corrections : uint16 ``(b, n)``, from :func:`offer_correlated`.

@@ -64,13 +64,7 @@ class PrivateKey:
         return self.p * self.q
 
     def encrypt(self, plaintext: Number, entropy: Entropy) -> Number:
-        """A new ciphertext, below n², of a plaintext from 0 to n - 1.
-
-        Raises
-        ------
-        ValueError
-            If the plaintext is not in Z_n.
-        """
+        """A new ciphertext, below n², of a plaintext from 0 to n - 1."""
         if not 0 <= plaintext < self.n:
             raise ValueError("a plaintext must be from 0 to n - 1")
         return add_plaintext(self._residue(entropy), plaintext, self.n)
@@ -133,13 +127,7 @@ def signed_products(ciphertexts: Sequence[Number], bits: Bytes, n: Number) -> li
 
     Parameters
     ----------
-    ciphertexts : L of them, coprime to n.
     bits : 0 or 1, ``(rows, L)``.
-    n : public key.
-
-    That is P / Q², with P the product of all c_k and Q of those with y_k = 1. Bits are processed in
-    groups of w, with a table of the 2^w possible products of a group: 2^w + rows multiplications
-    for each of the L / w groups.
     """
     modulus = n**2
     rows, length = bits.shape

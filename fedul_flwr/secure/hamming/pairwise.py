@@ -12,15 +12,17 @@ drops out is missing in the inbox, and is skipped.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
+import numpy as np
 from numpy.typing import DTypeLike
 
-from fedul_flwr.data.types import Bytes, Ints
+from fedul_flwr.data.types import Bytes, Ints, check_num_bits
+from fedul_flwr.errors import BadMessageError
 from fedul_flwr.secure.session import Entropy
-from fedul_flwr.secure.similarity import Arrays, Cost
+from fedul_flwr.secure.similarity import Arrays, Codes, Cost, SimilarityBackend, Task
 
 Inbox = Mapping[int, Arrays]
 """Messages from each peer, those to this client only and those to several."""
@@ -31,18 +33,7 @@ Forms = Mapping[str, tuple[DTypeLike, tuple[int, ...]]]
 
 @dataclass(frozen=True)
 class Party:
-    """A client's view of the participants.
-
-    Attributes
-    ----------
-    client : the client's number.
-    evaluators : peers for which it is the owner.
-    owners : peers for which it is the evaluator.
-    sizes : number of points of all participants, this one included.
-    num_bits : L.
-    session : 32 bytes unique to the session, known to all; part of all hash inputs.
-    entropy : source of randomness.
-    """
+    """A client's view of the participants."""
 
     client: int
     evaluators: tuple[int, ...]
@@ -59,8 +50,6 @@ class StepResult:
 
     Attributes
     ----------
-    state : state until the next step, secrets included.
-    to_peers : messages to single peers, encrypted by the caller.
     to_evaluators, to_owners : messages to all :attr:`Party.evaluators`, or all
         :attr:`Party.owners`; encrypted and sent once.
     to_server : unencrypted messages to the server, by the other peer of the pair.
@@ -86,18 +75,7 @@ class PairwiseHamming(Protocol):
     has, by step."""
 
     def payload_spec(self, step: str, client: int, peer: int) -> tuple[str, Forms]:
-        """Messages to the server in a step, which it checks when they come.
-
-        Parameters
-        ----------
-        step : ``"answer"`` or ``"reveal"``.
-        client, peer : numbers of points of the client and of the pair's other one.
-
-        Returns
-        -------
-        The role of the peers that a client tells the server about, ``"evaluators"`` or
-        ``"owners"``, and type and shape of every array about one of them.
-        """
+        """Messages to the server in a step, which it checks when they come."""
 
     def prepare(self, party: Party) -> StepResult:
         """Step before codes are known; its messages are sent along with earlier ones."""
@@ -114,18 +92,87 @@ class PairwiseHamming(Protocol):
     def distances(
         self, sizes: tuple[int, int], num_bits: int, by_owner: Arrays, by_evaluator: Arrays
     ) -> Ints:
-        """At the server: compute a pair's distances from the messages of both clients.
-
-        Parameters
-        ----------
-        sizes : points of the owner and of the evaluator.
-        num_bits : L.
-        by_owner, by_evaluator : all messages of each of the two to the server about the pair.
-
-        Returns
-        -------
-        int64 ``(n_owner, n_evaluator)``, each between 0 and L.
-        """
+        """At the server: compute a pair's distances from the messages of both clients."""
 
     def cost(self, sizes: list[int], num_bits: int) -> Cost:
         """Estimated cost of comparing all pairs of clients with these numbers of points."""
+
+
+# The paper's placeholder: clients send unencrypted codes to the server. For simulations only.
+
+SEED, CODES = "seed", "codes"
+
+
+def respond(remembered: Arrays, message: Arrays, task: Task) -> tuple[Arrays, Arrays]:
+    """Send codes; there is no state."""
+    return remembered, {CODES: task.encode(message[SEED].tobytes())}
+
+
+def mask_keys(
+    remembered: Arrays, task: Task, unlabeled: Mapping[int, int], attempt: int
+) -> tuple[Arrays, Mapping[int, bytes]]:
+    """No keys: sums are not masked either."""
+    del task, unlabeled, attempt
+    return remembered, {}
+
+
+def cost(sizes: list[int], num_bits: int) -> Cost:
+    """Almost no time, and the size of the codes."""
+    return Cost(0.0, sum(sizes) * num_bits / 8)
+
+
+class PlaintextServer:
+    """Gets all codes and compares them; it can reconstruct vectors up to their length."""
+
+    def __init__(self, clients: Sequence[int], num_bits: int, seed: bytes | None) -> None:
+        check_num_bits(num_bits)
+        assert seed is not None  # only secret codes have none
+        self._clients = list(clients)
+        self._bytes = num_bits // 8
+        self._seed = np.frombuffer(seed, dtype=np.uint8)
+        self._codes: dict[int, Bytes] = {}
+        self._is_done = False
+
+    def ask(self) -> Mapping[int, Arrays]:
+        """The seed, once."""
+        asked = [] if self._is_done else self._clients
+        return {client: {SEED: self._seed} for client in asked}
+
+    def take(self, answers: Mapping[int, Arrays]) -> None:
+        """Store the codes of the remaining clients."""
+        self._is_done = True
+        for client in self._clients:
+            if client in answers:
+                self.check(client, answers[client])
+                self._codes[client] = answers[client][CODES]
+
+    def check(self, client: int, answer: Arrays) -> int:
+        """Refuse invalid codes, or codes of another length; returns their number."""
+        codes = answer.get(CODES)
+        if codes is None or codes.dtype != np.uint8 or codes.shape[1:] != (self._bytes,):
+            raise BadMessageError(
+                f"Client {client} sent no codes of {8 * self._bytes} bits, uint8 (points, "
+                f"{self._bytes}).",
+                "message-form",
+            )
+        return len(codes)
+
+    def sizes(self) -> Mapping[int, int]:
+        """Number of points of each client that sent codes."""
+        return {client: len(codes) for client, codes in self._codes.items()}
+
+    def compared(self) -> Codes:
+        """The points of all clients that sent codes."""
+        codes = [np.empty((0, self._bytes), dtype=np.uint8), *self._codes.values()]
+        return Codes(np.concatenate(codes))
+
+
+PLAINTEXT = SimilarityBackend(
+    name="plaintext",
+    respond=respond,
+    mask_keys=mask_keys,
+    server=PlaintextServer,
+    cost=cost,
+    fewest=1,
+    sends={CODES: ("codes of its points: signs of projections of their features", "the server")},
+)

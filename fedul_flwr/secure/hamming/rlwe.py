@@ -89,11 +89,6 @@ _BLOCK = 32
 def public_polynomials(session: bytes, indices: range) -> Words:
     """Uniform public polynomials, expanded from the session by a hash.
 
-    Parameters
-    ----------
-    session : 32 bytes.
-    indices : indices of the polynomials, below 2^32.
-
     Returns
     -------
     ``(3, len(indices), N)``. Index i has the key SHAKE128(session ‖ "rlwe" ‖ i) of 32 bytes, i in 4
@@ -133,7 +128,6 @@ def coefficients(spectra: Spectra, step: int = 1) -> Floats:
     Parameters
     ----------
     spectra : ``(…, N / 2)``; overwritten.
-    step : a power of two up to N / 2.
 
     Returns
     -------
@@ -301,7 +295,6 @@ class Offer:
 
     Attributes
     ----------
-    layout : positions of bits in them.
     keys : b_0 of each chunk, ``(3, chunks, N)``.
     bits : ``(3, n_owner, L)``; (p, beta c + m) is coefficient beta p + m of b_c.
     """
@@ -321,7 +314,6 @@ def encrypt(layout: Packing, session: bytes, codes: Bytes, entropy: Entropy) -> 
 
     Parameters
     ----------
-    session : 32 bytes; a_0 and A_c are expanded from them.
     codes : ``(n_owner, L / 8)``.
     """
     chunks = layout.chunks(len(codes))
@@ -378,7 +370,6 @@ def evaluate(
 
     Parameters
     ----------
-    offers : ciphertexts of the owners, with the same layout.
     weights : 1 - 2 y, ``(r, L)``.
 
     Returns

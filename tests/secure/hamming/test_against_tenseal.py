@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedul_flwr.data.types import Bytes, Ints
-from fedul_flwr.secure.backends import PROTOCOLS
+from fedul_flwr.secure.encrypted_distances import PROTOCOLS
 from tests.support.hamming.pairs import plain_distances, play, random_codes
 
 tenseal: Any = pytest.importorskip("tenseal", reason="TenSEAL is not installed (make crosscheck)")

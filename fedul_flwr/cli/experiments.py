@@ -1,7 +1,10 @@
-"""The command ``fedul-flwr reproduce``."""
+"""The commands ``fedul-flwr compare``, ``reproduce`` and ``tune``."""
 
 from __future__ import annotations
 
+import logging
+import shlex
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -9,6 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fedul_flwr.cli import options
+from fedul_flwr.config.user_files import parse_overrides
+from fedul_flwr.data.cores import refuse_cpus
+from fedul_flwr.engine.simulate import Simulation, run_here
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,6 +26,87 @@ if TYPE_CHECKING:
     from fedul_flwr.experiments.table import Size, Table
     from fedul_flwr.experiments.table_runs import Reproduction
     from fedul_flwr.experiments.trial_plan import Plan
+
+
+def compare(
+    runs: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            help="TOML file with a table for each run, or Python file with ROWS.",
+        ),
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Instead of --runs: methods, as fedul,supervised.")
+    ] = None,
+    seeds: options.Seeds = "0,1,2",
+    run_config: options.RunConfigs = None,
+    tuned: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False, help="Use the settings that fedul-flwr tune chose: its search.jsonl."
+        ),
+    ] = None,
+    measures: Annotated[
+        str,
+        typer.Option(
+            help="Columns beside the test error: some of balanced-accuracy, auc, ece, nll, brier."
+        ),
+    ] = "",
+    num_supernodes: options.NumSupernodes = 10,
+    output: options.Output = None,
+    client_cpus: options.ClientCpus = 1,
+    client_gpus: options.ClientGpus = 0.0,
+    verbose: options.Verbose = False,
+    engine: options.EngineName = "processes",
+) -> None:
+    """Compare methods on the same splits and seeds; the same command resumes a stopped one."""
+    if (runs is None) == (methods is None):
+        raise UserError(
+            "compare takes either --runs FILE or --methods a,b,c.", "options-contradict"
+        )
+    from fedul_flwr.experiments import compare_files, trial_plan
+    from fedul_flwr.experiments.compare_table import parse_measures, print_rows
+    from fedul_flwr.results.tracking import refuse_missing
+
+    columns = parse_measures(measures)
+    if runs is not None:
+        rows, name = trial_plan.read_runs(runs), runs.stem
+    else:
+        rows = trial_plan.method_runs(methods or "")
+        name = "-".join(map(trial_plan.slug, rows))
+    shared = parse_overrides(run_config or [])
+    folder = output or Path("runs") / f"compare-{name}{'-tuned' if tuned else ''}"
+    numbers = trial_plan.parse_seeds(seeds)
+    plan = trial_plan.make_plan(rows, shared, numbers, num_supernodes, folder)
+    if tuned is not None:
+        from fedul_flwr.experiments.studies import tuned_runs
+
+        chosen = tuned_runs(plan, tuned)
+        shared = trial_plan.in_effect(chosen, shared)
+        plan = trial_plan.make_plan(chosen, shared, numbers, num_supernodes, folder)
+    plan = replace(plan, measures=columns)
+    for trial in plan.trials:
+        refuse_missing(trial.config.tracking)
+    if engine != "in-process":
+        refuse_cpus(client_cpus)
+    for warning in plan.split_warnings:
+        typer.echo(f"Warning: {warning}", err=True)
+
+    how = Simulation(num_supernodes, client_cpus, client_gpus, verbose, engine)
+
+    def simulate(config: RunConfig, title: str) -> None:
+        run_here(config, how, title)
+
+    with options.resumable():
+        table = compare_files.compare(plan, simulate, typer.echo)
+    print_rows(plan, table)
+    typer.echo(f"Saved: {plan.output}")
+    if any(row.failed for row in table):
+        raise typer.Exit(1)
+
+
+# The command ``fedul-flwr reproduce``.
 
 
 def reproduce(
@@ -226,3 +313,114 @@ def _list(experiments: Path, results: Path) -> None:
                 stored.append(f"{count} {file.kind}{age(runs)}")
         text = "; ".join(stored) or "none"
         typer.echo(f"{name}: {table.title} ({kind}; results: {text})")
+
+
+# The command ``fedul-flwr tune``.
+
+
+def tune(
+    table: Annotated[
+        str | None,
+        typer.Argument(metavar="TABLE", help="Table, as fedul/table-1; see reproduce --list."),
+    ] = None,
+    quick: options.Quick = False,
+    rows: options.Rows = None,
+    columns: options.Columns = None,
+    dataset: options.Datasets = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="Instead of TABLE: file of runs, as in compare."),
+    ] = None,
+    run_config: options.RunConfigs = None,
+    num_supernodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=options.MOST_CLIENTS,
+            help="With --runs: number of simulated clients, 10 by default.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(file_okay=False, help="With --runs: directory of trials and search.jsonl."),
+    ] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of trials of every row in place of the search file's."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search and of all its trials.")] = 0,
+    criterion: Annotated[
+        Literal["validation", "balanced", "heldout"],
+        typer.Option(
+            help="Measure: validation error, the same with all classes weighing equally, or "
+            "held-out loss, which needs no label."
+        ),
+    ] = "validation",
+    search: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False, help="Python file with SEARCH, in place of the table's search."
+        ),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Number of rows that are searched at the same time.")
+    ] = 1,
+    device: options.DeviceName = "auto",
+    results: options.Results = options.RESULTS,
+    experiments: options.Experiments = options.EXPERIMENTS,
+) -> None:
+    """Search settings for every row of TABLE, as fedul/table-1, without using test errors."""
+    if (table is None) == (runs is None):
+        raise UserError("tune takes either TABLE or --runs FILE.", "options-contradict")
+    from fedul_flwr.config.user_files import parse_overrides
+    from fedul_flwr.engine.flower_logs import flower_logs
+    from fedul_flwr.experiments.python_files import attribute
+    from fedul_flwr.experiments.runs_file import RunsFile, require_committed
+    from fedul_flwr.experiments.search import TRIALS, Searches, plan_searches, run_searches
+    from fedul_flwr.experiments.search_space import Search
+    from fedul_flwr.experiments.studies import require_optuna
+    from fedul_flwr.experiments.table import pick, read_table
+    from fedul_flwr.experiments.table_plan import Device, plan_columns
+    from fedul_flwr.experiments.trial_plan import make_plan, read_runs
+
+    require_optuna()
+    asked = None if search is None else attribute(search, "SEARCH", Search)
+    if table is not None:
+        of_runs = {"-c": run_config, "--num-supernodes": num_supernodes, "--output": output}
+        options.refuse_options(of_runs, f"with {table}: leave it out")
+        content = read_table(experiments, table)
+        if content.benchmark:
+            raise UserError(
+                f"A benchmark measures {table}: there is nothing to search.", "nothing-to-search"
+            )
+        size: Size = "quick" if quick else "full"
+        names = pick(columns, content.names, "column")
+        chosen = pick(rows, [row for row in content.rows if row not in content.chosen_with], "row")
+        here = Device(device, options.local_copies(dataset))
+        plans = plan_columns(content, names, size, (seed,), here)
+        tried, folder = asked or content.search, TRIALS / content.name / size
+        file = RunsFile(results, content.name, size).searches
+        require_committed(results)
+        use = ["fedul-flwr", "reproduce", table, *(["--quick"] if quick else []), "--tuned"]
+    else:
+        assert runs is not None
+        of_table = {"--quick": quick, "--rows": rows, "--columns": columns, "--dataset": dataset}
+        options.refuse_options(of_table, "with --runs: leave it out")
+        clients, shared = num_supernodes or 10, parse_overrides(run_config or [])
+        folder = output or Path("runs") / f"tune-{runs.stem}"
+        named = read_runs(runs)
+        plans = [make_plan(named, {"device": device, **shared}, (seed,), clients, folder)]
+        tried, chosen, file = asked or Search(), list(named), folder / "search.jsonl"
+        use = ["fedul-flwr", "compare", "--runs", str(runs)]
+        use += [part for text in run_config or [] for part in ("-c", text)]
+        use += ["--num-supernodes", str(clients), "--tuned", str(file)]
+    if trials is not None:
+        tried = replace(tried, trials=trials)
+    tasks = plan_searches(
+        plans, chosen, Searches(tried, criterion, folder, file, size if table else "")
+    )
+    with options.resumable(), flower_logs(logging.ERROR):
+        failed = run_searches(tasks, jobs, typer.echo)
+    typer.echo(f"Search: {file}; {shlex.join(use)} runs the chosen settings, with other --seeds.")
+    if failed:
+        raise typer.Exit(1)
