@@ -302,15 +302,16 @@ class Client(NumPyClient, Generic[D]):
 
     @property
     def model(self) -> nn.Module:
-        """The class model; one per process, every message overwrites its weights."""
+        """The class model; one per process or lane, every message overwrites its weights."""
+        from fedul_flwr.learning.lanes import current
+
         data, settings = self.data, self.settings
-        return _model(
-            settings.model,
-            data.model_shape,
-            data.num_classes,
-            settings.model_options,
-            settings.client_threads,
+        kind = (
+            *(settings.model, data.model_shape, data.num_classes),
+            *(settings.model_options, settings.client_threads),
         )
+        lane = current()
+        return _model(*kind) if lane is None else lane.model(kind, lambda: _build(*kind))
 
     def buffer_names(self) -> list[str]:
         """Names of the model's batch-norm statistics among :meth:`array_names`."""
@@ -432,8 +433,7 @@ def settings_from(text: str) -> RunConfig:
     return parse_flat(json.loads(text))
 
 
-@lru_cache(maxsize=2)
-def _model(
+def _build(
     name: str, input_shape: InputShape, num_classes: int, options: ModelOptions, threads: int
 ) -> nn.Module:
     from fedul_flwr.learning.device import set_threads
@@ -441,3 +441,6 @@ def _model(
 
     set_threads(threads)
     return build_model(name, input_shape, num_classes, options=options)
+
+
+_model = lru_cache(maxsize=2)(_build)
