@@ -343,7 +343,8 @@ class Client(NumPyClient, Generic[D]):
         """
         from fedul_flwr.federated.client_training import train_task
         from fedul_flwr.learning.device import release_freed_memory, retain_freed_memory
-        from fedul_flwr.learning.local import dump_arrays, load_arrays
+        from fedul_flwr.learning.lanes import current
+        from fedul_flwr.learning.local import dump_arrays, load_arrays, tensors_of
 
         retain_freed_memory()
         round, model = self.round(config, received), self.model
@@ -368,7 +369,9 @@ class Client(NumPyClient, Generic[D]):
         if config.get(messages.OWN_MODEL):
             self.state.save(messages.OWN_MODEL, round.number, dump_arrays(model))
         release_freed_memory()
-        return Update(dump_arrays(model), task.batches.num_points, metrics, records)
+        on_device = current() is not None and not self.settings.sums_updates
+        arrays = tensors_of(model) if on_device else dump_arrays(model)
+        return Update(arrays, task.batches.num_points, metrics, records)
 
     def round(self, config: Mapping[str, Any], received: Records | None = None) -> Round:
         """The round that a training message asks for."""

@@ -498,6 +498,13 @@ def _origin(array: NDArray[np.generic]) -> tuple[Any, ...]:
     return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
 
 
+def tensors_of(model: nn.Module) -> Any:
+    """Copies of every weight and buffer of ``model`` by name, on its device."""
+    copies = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    lanes.wait()  # others read them on a stream of their own
+    return copies
+
+
 def dump_arrays(model: nn.Module) -> dict[str, NDArray[np.generic]]:
     """Every weight and buffer of ``model`` by name, contiguous; may share the model's memory."""
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}

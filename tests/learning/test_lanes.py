@@ -115,6 +115,15 @@ def test_what_cannot_be_recorded_runs_as_it_is_and_one_line_says_why(
     assert_same_run(one, train(settings(**options), 4))
 
 
+@pytest.mark.parametrize("base", ["fedavg", "fedavgm", "scaffold", "fedmedian"])
+@pytest.mark.parametrize("model", ["mlp", "cnn2"])
+def test_means_of_models_on_their_device_have_the_bits_of_flowers(
+    settings: Settings, base: str, model: str
+) -> None:
+    options = {**SMALL, "method": "supervised", "base": base, "model": model, "optimizer": "sgd"}
+    assert_same_run(run(settings, options, 3), train(settings(**options), 4))
+
+
 def tripled(number: float) -> Any:
     factor = torch.tensor(number)
     return lambda x: 3.0 * factor * x
@@ -179,5 +188,5 @@ def test_a_step_takes_values_and_gives_them_back(tapes: list[object]) -> None:
             for value in values:
                 run(Batch(torch.full((1, 1), value), torch.zeros(1)))
         assert float(step.total) == sum(values)
-    assert float(model.bias) == 1.0 * 3 + 10.0 * 7
+    assert model.bias.tolist() == [1.0 * 3 + 10.0 * 7]
     assert len(tapes) == 1
