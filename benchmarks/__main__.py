@@ -26,6 +26,7 @@ NAMES = (
     "secure_sum",
     "deployed_round",
     "scale",
+    "gpu",
 )
 RESULTS = Path(__file__).parents[1] / "runs" / "bench" / "latest.json"
 
@@ -34,8 +35,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all")
     parser.add_argument("--quick", action="store_true", help="few repetitions: does it run?")
+    parser.add_argument("--output", type=Path, default=RESULTS.parent, help="folder of results")
     arguments = parser.parse_args()
-    names = arguments.names or NAMES
+    names, written = arguments.names or NAMES, arguments.output / RESULTS.name
     if unknown := sorted(set(names) - set(NAMES)):
         parser.error(f"{unknown[0]} is none of {', '.join(NAMES)}")
     header = machine()
@@ -47,16 +49,16 @@ def main() -> None:
         "time": time.strftime("%Y-%m-%d %H:%M:%S"),
         "quick": arguments.quick,
     }
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.mkdir(parents=True, exist_ok=True)
     for name in names:
         outcome = importlib.import_module(f"benchmarks.{name}").measure(arguments.quick)
         outcome.show()
-        for path in outcome.draw(RESULTS.parent):
+        for path in outcome.draw(arguments.output):
             print(f"  drawn: {path}")
         results[name] = outcome.as_json()
         # After each benchmark, so that stopping a long run loses only the current one.
-        RESULTS.write_text(json.dumps(results, indent=2) + "\n")
-    print(f"\nWritten to {RESULTS}")
+        written.write_text(json.dumps(results, indent=2) + "\n")
+    print(f"\nWritten to {written}")
 
 
 if __name__ == "__main__":

@@ -50,7 +50,9 @@ def measure(quick: bool) -> Outcome:
                 taken.setdefault(f"{OURS}, {precision}", []).extend(run.seconds())
             settings = resolve({**shared, "output": f"{place}/none"}, place)
             for form, (processes, threads) in forms.items():
-                if found := _pfl(settings, clients, rounds, processes, threads, place / "seconds"):
+                if found := pfl_seconds(
+                    settings, clients, rounds, processes, threads, place / "seconds"
+                ):
                     taken.setdefault(f"{PEER}, {form}", []).extend(found)
                 with PlainRounds("tensors", settings, clients, processes, threads) as plain:
                     plain.seconds(1)  # warms up
@@ -64,7 +66,7 @@ def _precisions(quick: bool) -> list[str]:
     return ["float32", "auto"] if both else ["float32"]
 
 
-def _pfl(
+def pfl_seconds(
     settings: RunConfig, clients: int, rounds: int, processes: int, threads: int, output: Path
 ) -> list[float]:
     """Seconds of pfl's rounds but the first; empty if it is not installed or fails."""

@@ -138,7 +138,10 @@ class SurrogateLoss(nn.Module):
         super().__init__()
         self.kind = kind
         self.absent_weight = absent_weight
-        self.present = (priors[set_sizes > 0] > 0).any(dim=0)
+        self.present: Tensor
+        present = (priors[set_sizes > 0] > 0).any(dim=0) | (absent_weight == 0)
+        self.register_buffer("present", present.nonzero()[:, 0], persistent=False)
+        self.has_absent = bool(absent_weight) and not bool(present.all())
         self.transition = SurrogateTransition(
             priors, set_sizes, None if kind == "release" else test_prior
         )
@@ -150,7 +153,7 @@ class SurrogateLoss(nn.Module):
             loss = functional.cross_entropy(log_q.exp(), sets)
         else:
             loss = functional.nll_loss(log_q, sets)
-        if self.absent_weight == 0 or self.present.all():
+        if not self.has_absent:
             return loss
         log_eta = functional.log_softmax(logits.to(log_q.dtype), dim=1)
         of_present = log_eta[:, self.present.to(log_eta.device)].logsumexp(dim=1)

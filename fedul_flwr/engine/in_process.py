@@ -25,6 +25,7 @@ from fedul_flwr.federated.flower_internals import ErrorCode, TaskIdentity
 from fedul_flwr.federated.messages import Spool, phase_of
 
 if TYPE_CHECKING:
+    from fedul_flwr.learning.lanes import Lanes
     from fedul_flwr.run.training import Watch
 
 
@@ -137,7 +138,12 @@ def task_identity() -> Iterator[None]:
 
 
 class InProcessGrid(LocalGrid):
-    """A grid that answers messages one after the other, in the order they are sent."""
+    """A grid that answers messages one after the other, in the order they are sent, or in lanes.
+
+    Parameters
+    ----------
+    lanes : in which clients train side by side; ``None`` for one after the other.
+    """
 
     def __init__(
         self,
@@ -145,16 +151,20 @@ class InProcessGrid(LocalGrid):
         num_supernodes: int,
         run_config: dict[str, Any],
         message_log: MessageLog | None = None,
+        lanes: Lanes | None = None,
     ) -> None:
         super().__init__(num_supernodes, run_config)
         self._client_app = client_app
         self._message_log = message_log
+        self._lanes = lanes
 
     def answer(self, messages: Sequence[Message], timeout: float | None) -> list[Message]:
         """Replies in the order of ``messages``; ``timeout`` is not used."""
         del timeout
         spool = Spool()
-        return [spool.add(self._answer(message)) for message in messages]
+        trains = {message.metadata.message_type for message in messages} == {"train"}
+        go_through = self._lanes.map if self._lanes is not None and trains else map
+        return [spool.add(reply) for reply in go_through(self._answer, messages)]
 
     def _answer(self, message: Message) -> Message:
         context = self.contexts[message.metadata.dst_node_id]
@@ -198,10 +208,13 @@ def run_in_process(
         As the server app does, and if the log's directory is not empty.
     """
     from fedul_flwr.client_app import app as own_client_app
+    from fedul_flwr.learning.lanes import lanes_of
     from fedul_flwr.server_app import serve
 
     plain_log()
     record = None if message_log is None else MessageLog(message_log)
-    grid = InProcessGrid(client_app or own_client_app, num_supernodes, settings.to_flat(), record)
+    lanes = lanes_of(settings.lanes, settings.device, settings.method)
+    app, flat = client_app or own_client_app, settings.to_flat()
+    grid = InProcessGrid(app, num_supernodes, flat, record, lanes)
     with task_identity():
         serve(wrap_grid(grid), settings, watch)

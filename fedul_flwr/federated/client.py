@@ -302,15 +302,16 @@ class Client(NumPyClient, Generic[D]):
 
     @property
     def model(self) -> nn.Module:
-        """The class model; one per process, every message overwrites its weights."""
+        """The class model; one per process or lane, every message overwrites its weights."""
+        from fedul_flwr.learning.lanes import current
+
         data, settings = self.data, self.settings
-        return _model(
-            settings.model,
-            data.model_shape,
-            data.num_classes,
-            settings.model_options,
-            settings.client_threads,
+        kind = (
+            *(settings.model, data.model_shape, data.num_classes),
+            *(settings.model_options, settings.client_threads),
         )
+        lane = current()
+        return _model(*kind) if lane is None else lane.model(kind, lambda: _build(*kind))
 
     def buffer_names(self) -> list[str]:
         """Names of the model's batch-norm statistics among :meth:`array_names`."""
@@ -342,7 +343,8 @@ class Client(NumPyClient, Generic[D]):
         """
         from fedul_flwr.federated.client_training import train_task
         from fedul_flwr.learning.device import release_freed_memory, retain_freed_memory
-        from fedul_flwr.learning.local import dump_arrays, load_arrays
+        from fedul_flwr.learning.lanes import current
+        from fedul_flwr.learning.local import dump_arrays, load_arrays, tensors_of
 
         retain_freed_memory()
         round, model = self.round(config, received), self.model
@@ -367,7 +369,9 @@ class Client(NumPyClient, Generic[D]):
         if config.get(messages.OWN_MODEL):
             self.state.save(messages.OWN_MODEL, round.number, dump_arrays(model))
         release_freed_memory()
-        return Update(dump_arrays(model), task.batches.num_points, metrics, records)
+        on_device = current() is not None and not self.settings.sums_updates
+        arrays = tensors_of(model) if on_device else dump_arrays(model)
+        return Update(arrays, task.batches.num_points, metrics, records)
 
     def round(self, config: Mapping[str, Any], received: Records | None = None) -> Round:
         """The round that a training message asks for."""
@@ -432,8 +436,7 @@ def settings_from(text: str) -> RunConfig:
     return parse_flat(json.loads(text))
 
 
-@lru_cache(maxsize=2)
-def _model(
+def _build(
     name: str, input_shape: InputShape, num_classes: int, options: ModelOptions, threads: int
 ) -> nn.Module:
     from fedul_flwr.learning.device import set_threads
@@ -441,3 +444,6 @@ def _model(
 
     set_threads(threads)
     return build_model(name, input_shape, num_classes, options=options)
+
+
+_model = lru_cache(maxsize=2)(_build)

@@ -152,8 +152,13 @@ def from_records(records: RecordDict) -> Content:
 
 
 def to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
-    """Named arrays as an ArrayRecord, names kept."""
-    return array_record({name: PlainArray.of(array) for name, array in arrays.items()})
+    """Named arrays, or tensors of torch, as an ArrayRecord, names kept."""
+    return array_record(
+        {
+            name: TensorArray.holding(array) if hasattr(array, "is_cuda") else PlainArray.of(array)
+            for name, array in arrays.items()
+        }
+    )
 
 
 def to_arrays(record: ArrayRecord) -> Arrays:
@@ -346,13 +351,61 @@ class StoredArray(PlainArray):
         """Do nothing: Flower's constructor sets it."""
 
 
+class TensorArray(PlainArray):
+    """An array whose values stay on the device where they were computed, until they are read.
+
+    Attributes
+    ----------
+    tensor : the values, of torch.
+    """
+
+    tensor: Any
+    _read: PlainArray | None = None
+
+    @classmethod
+    def holding(cls, tensor: Any) -> Self:
+        """The array with the values of ``tensor``."""
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        array = cls(dtype, tuple(tensor.shape), _NUMPY, b"")
+        array.tensor = tensor
+        return array
+
+    @property
+    def num_bytes(self) -> int:
+        """Number of its bytes, once read."""
+        header = _write_header(np.dtype(self.dtype), tuple(self.shape))
+        return len(header) + int(self.tensor.nbytes)
+
+    @property
+    def plain(self) -> PlainArray:
+        """The array in this machine's memory."""
+        if self._read is None:
+            self._read = PlainArray.of(self.tensor.cpu().numpy())
+        return self._read
+
+    def numpy(self) -> NDArray[Any]:
+        """The values, read-only."""
+        return self.plain.numpy()
+
+    @property
+    def data(self) -> bytes:
+        """The bytes."""
+        return self.plain.data
+
+    @data.setter
+    def data(self, value: bytes) -> None:
+        """Do nothing: Flower's constructor sets it."""
+
+
 def num_bytes(array: Array) -> int:
     """Number of an array's bytes, without reading them."""
-    return array.num_bytes if isinstance(array, StoredArray) else len(array.data)
+    return array.num_bytes if isinstance(array, StoredArray | TensorArray) else len(array.data)
 
 
 MOST_IN_MEMORY = 256 * 2**20
 """Bytes of a round's replies beyond which the arrays of further ones are on disk."""
+MOST_ON_DEVICE = 2 * 2**30
+"""The same of those on a GPU."""
 
 
 class Spool:
@@ -372,8 +425,10 @@ class Spool:
         if reply.has_error():
             return reply
         records = list(reply.content.array_records.values())
-        if self._bytes <= MOST_IN_MEMORY:
-            self._bytes += sum(num_bytes(a) for record in records for a in record.values())
+        arrays = [array for record in records for array in record.values()]
+        on_gpu = any(isinstance(a, TensorArray) and a.tensor.is_cuda for a in arrays)
+        if self._bytes <= (MOST_ON_DEVICE if on_gpu else MOST_IN_MEMORY):
+            self._bytes += sum(map(num_bytes, arrays))
             return reply
         if self._file is None:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115  arrays keep it open
@@ -398,7 +453,8 @@ def check_bytes(name: str, array: Array) -> None:
 
     NumPy would trust the header and allocate memory for as many values as it announces.
     """
-    _checked(name, array, array.data)
+    if not isinstance(array, TensorArray):  # which was made in this process
+        _checked(name, array, array.data)
 
 
 def _checked(name: str, array: Array, data: bytes) -> _Form:

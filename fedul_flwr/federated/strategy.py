@@ -63,6 +63,7 @@ from fedul_flwr.federated.messages import (
     METRICS,
     NORMALIZER,
     NUM_POINTS,
+    WEIGHT,
     Spool,
     array_record,
     metric,
@@ -80,6 +81,7 @@ from fedul_flwr.federated.updates import (
     client_weights,
     dump_base_state,
     load_base_state,
+    mean_on_device,
     merge,
     mix,
     refuse_non_finite,
@@ -531,7 +533,8 @@ class Strategy(FlowerStrategy):
         names = [name for name in start if name not in self.buffers]
         for reply, weight in zip(usable, weights, strict=True):
             strip(reply, float(weight), names)
-        arrays, metrics = self.base.aggregate_train(server_round + self.round_offset, usable)
+        together = self._in_one(usable)
+        arrays, metrics = self.base.aggregate_train(server_round + self.round_offset, together)
         if arrays is None:
             raise UserError(
                 f"Round {self.record.round}: the base strategy combined no update.", "no-update"
@@ -590,6 +593,20 @@ class Strategy(FlowerStrategy):
         self.base.summary()
 
     # Inside
+
+    def _in_one(self, replies: Sequence[Message]) -> Sequence[Message]:
+        """One reply that has the mean of all, if they are on a device and the base takes a mean."""
+        if not isinstance(self.base, FedAvg) or type(self.base) not in PLAIN_MEANS:
+            return replies
+        weights = [metric(reply, WEIGHT) for reply in replies]
+        contents = [reply.content for reply in replies]
+        records = [cast(ArrayRecord, content[ARRAYS]) for content in contents]
+        if (mean := mean_on_device(records, weights)) is None:
+            return replies
+        metrics = self.base.train_metrics_aggr_fn(contents, WEIGHT)
+        metrics[WEIGHT] = sum(weights)
+        replies[0].content = RecordDict({ARRAYS: mean, METRICS: metrics})
+        return replies[:1]
 
     def _added_up(self, replies: Sequence[Message]) -> dict[str, Floats]:
         """Reports that the base must not average, taken from ``replies`` and added up."""
@@ -709,6 +726,8 @@ BASES: dict[str, type[FedAvg] | str] = {
 }
 """Flower's classes, one of them corrected, and references to ours."""
 
+PLAIN_MEANS = (FedAvg, FedProx, FedAdam, SentModelMomentum, FedYogi, FedAdagrad)
+"""Bases to which one reply with the mean of all is as good as all."""
 ROBUST = frozenset({"fedmedian", "fedtrimmedavg", "krum", "multikrum", "bulyan"})
 """Bases that stay correct when some clients send arbitrary updates."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +23,7 @@ from fedul_flwr.federated.messages import (
     METRICS,
     WEIGHT,
     PlainArray,
+    TensorArray,
     array_record,
     metric,
     payload_parts,
@@ -108,6 +111,27 @@ def weighted_mean(records: Sequence[ArrayRecord], weights: Sequence[float]) -> A
             part = array.numpy() * (weight / total)
             mean[name] = mean[name] + part if name in mean else part
     return array_record({name: PlainArray.of(np.asarray(value)) for name, value in mean.items()})
+
+
+def mean_on_device(records: Sequence[ArrayRecord], weights: Sequence[float]) -> ArrayRecord | None:
+    """:func:`weighted_mean` of arrays that are all on a device, computed there; else ``None``."""
+    if not all(isinstance(array, TensorArray) for record in records for array in record.values()):
+        return None
+    import torch
+
+    names, total = list(records[0]), sum(weights)
+    mean: list[Any] = []
+    for record, weight in zip(records, weights, strict=True):
+        tensors = [cast(TensorArray, record[name]).tensor for name in names]
+        if mean:
+            tensors = [t.to(m.device) for t, m in zip(tensors, mean, strict=True)]
+        part = list(torch._foreach_mul(tensors, weight / total))
+        if mean:
+            torch._foreach_add_(mean, part)
+        mean = mean or part
+    return array_record(
+        {name: TensorArray.holding(value) for name, value in zip(names, mean, strict=True)}
+    )
 
 
 def average_buffers(
@@ -211,7 +235,11 @@ def refuse_non_finite(
 
 def is_finite(record: ArrayRecord) -> bool:
     """Whether no array of ``record`` holds NaN or infinity."""
-    return all(np.isfinite(array.numpy()).all() for array in record.values())
+    on_device = [a.tensor.isfinite().all() for a in record.values() if isinstance(a, TensorArray)]
+    others = (array for array in record.values() if not isinstance(array, TensorArray))
+    return bool(reduce(and_, on_device, True)) and all(
+        np.isfinite(array.numpy()).all() for array in others
+    )
 
 
 OURS = (ARRAYS, METRICS, DIAGNOSTICS)

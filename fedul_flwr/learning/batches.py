@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -62,13 +63,132 @@ def epoch_order(
     return list(order[: full * batch_size].reshape(full, batch_size))
 
 
-def augmented(inputs: Tensor, plan: LocalPlan, rng: np.random.Generator) -> Tensor:
+def augmented(inputs: Tensor, plan: LocalPlan, rng: Draws) -> Tensor:
     """A view of each of ``inputs``, ``(n, c, h, w)`` or ``(n, d)``, as ``plan.augment`` says."""
     if ":" in plan.augment:
+        assert isinstance(rng, np.random.Generator)
         return augment_by_reference(inputs, plan.augment, rng)
-    if inputs.dim() == 4:
-        return augment_batch(inputs, plan.augment, rng)
-    return augment_vectors(inputs, plan, rng)
+    drawn = _draw_views(tuple(inputs.shape), plan, rng)
+    return _apply_views(inputs, plan, [_on(inputs.device, values) for values in drawn])
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """A batch before its points are read.
+
+    Attributes
+    ----------
+    rows : ``(b,)``, of the stored points.
+    targets : one for each, or more.
+    num_labeled : see :class:`Batch`.
+    augmented : number of first points that are augmented; ``None`` for all.
+    views : copies of the points, augmented separately.
+    """
+
+    rows: NDArray[np.int64]
+    targets: NDArray[Any]
+    num_labeled: int = 0
+    augmented: int | None = None
+    views: int = 1
+
+
+def _read(
+    stored: Inputs, chosen: Iterator[_Chosen], plan: LocalPlan, rng: np.random.Generator
+) -> Iterator[Batch]:
+    """The batches that are chosen; random numbers of views are drawn as soon as one is."""
+    data = None if ":" in plan.augment else on_device(stored, plan.device)
+    if data is not None:
+        yield from _read_on_device(data, chosen, plan, rng)
+        return
+    for one in chosen:
+        inputs, count = to_input(gather(stored, one.rows)), one.augmented
+        if count is None:
+            seen = [augmented(inputs, plan, rng) for _ in range(one.views)]
+            inputs = torch.cat(seen) if one.views > 1 else seen[0]
+        elif count:
+            inputs[:count] = augmented(inputs[:count], plan, rng)
+        yield Batch(inputs, torch.from_numpy(one.targets), one.num_labeled)
+
+
+AT_ONCE = 4096
+"""Points that are read and augmented together on a device."""
+
+
+def _read_on_device(
+    data: Tensor, chosen: Iterator[_Chosen], plan: LocalPlan, rng: np.random.Generator
+) -> Iterator[Batch]:
+    """The same of points on a device, many batches in one go: few kernels, few copies."""
+    shape = tuple(to_input(data[:1]).shape[1:])
+    waiting: list[_Chosen] = []
+    drawn: list[Sequence[NDArray[Any]]] = []
+    places: list[NDArray[np.int64]] = []
+    size = 0
+    for one in chosen:
+        waiting.append(one)
+        for _ in range(one.views):
+            count = len(one.rows) if one.augmented is None else one.augmented
+            if count:
+                values = _draw_views((count, *shape), plan, rng)
+                if len(shape) == 1 and plan.augment == "mixup":  # positions of other points
+                    values = [values[0], values[1] + sum(map(len, places))]
+                drawn.append(values)
+                places.append(np.arange(size, size + count))
+            size += len(one.rows)
+        if size >= AT_ONCE:
+            yield from _read_together(data, waiting, drawn, places, plan)
+            waiting, drawn, places, size = [], [], [], 0
+    if waiting:
+        yield from _read_together(data, waiting, drawn, places, plan)
+
+
+def _read_together(
+    data: Tensor,
+    chosen: Sequence[_Chosen],
+    drawn: Sequence[Sequence[NDArray[Any]]],
+    places: Sequence[NDArray[np.int64]],
+    plan: LocalPlan,
+) -> Iterator[Batch]:
+    """Batches of ``chosen``, with the numbers of their views and the positions of viewed points."""
+    device = data.device
+    rows = np.concatenate([np.tile(one.rows, one.views) for one in chosen])
+    inputs = to_input(data.index_select(0, _on(device, rows)))
+    if drawn and drawn[0]:
+        numbers = [_on(device, np.concatenate(parts)) for parts in zip(*drawn, strict=True)]
+        viewed = np.concatenate(places)
+        if len(viewed) == len(rows):
+            inputs = _apply_views(inputs, plan, numbers)
+        else:
+            at = _on(device, viewed)
+            inputs[at] = _apply_views(inputs[at], plan, numbers)
+    targets = _on(device, np.concatenate([one.targets for one in chosen]))
+    start = first = 0
+    for one in chosen:
+        end, last = start + one.views * len(one.rows), first + len(one.targets)
+        yield Batch(inputs[start:end], targets[first:last], one.num_labeled)
+        start, first = end, last
+
+
+SHARE = 0.25
+"""Share of a device's memory that the data may take; larger ones are read from the disk."""
+_data: dict[tuple[Any, ...], tuple[Inputs, Tensor]] = {}
+
+
+def on_device(stored: Inputs, device: torch.device) -> Tensor | None:
+    """The stored points on a GPU, moved there once; ``None`` if they are too many, or on a CPU."""
+    if device.type == "cpu":
+        return None
+    origin = (str(stored.filename), stored.offset) if isinstance(stored, np.memmap) else id(stored)
+    key = (origin, stored.shape, stored.dtype.str, torch.cuda.current_device())
+    if key not in _data:
+        memory = torch.cuda.get_device_properties(key[-1]).total_memory
+        if (
+            np.asarray(stored).nbytes + sum(data.nbytes for _, data in _data.values())
+            > SHARE * memory
+        ):
+            return None
+        _data[key] = stored, torch.from_numpy(np.array(stored)).to(device)
+        torch.cuda.synchronize()  # other streams read it
+    return _data[key][1]
 
 
 def point_batches(
@@ -86,12 +206,20 @@ def point_batches(
     targets : ``(n,)``, a target for each of ``points``.
     """
 
-    def batches(rng: np.random.Generator) -> Iterator[Batch]:
+    def chosen(rng: np.random.Generator) -> Iterator[_Chosen]:
         for batch in epoch_order(len(points), plan.batch_size, rng):
-            inputs = to_input(gather(stored, points[batch]))
-            yield Batch(augmented(inputs, plan, rng), torch.from_numpy(targets[batch]), len(batch))
+            yield _Chosen(points[batch], targets[batch], len(batch))
 
-    return Batches(len(points), batches)
+    return _batches(len(points), stored, chosen, plan)
+
+
+def _batches(
+    num_points: int,
+    stored: Inputs,
+    chosen: Callable[[np.random.Generator], Iterator[_Chosen]],
+    plan: LocalPlan,
+) -> Batches:
+    return Batches(num_points, lambda rng: _read(stored, chosen(rng), plan, rng))
 
 
 def repeated_batches(
@@ -107,14 +235,13 @@ def repeated_batches(
     there are fewer.
     """
 
-    def batches(rng: np.random.Generator) -> Iterator[Batch]:
+    def chosen(rng: np.random.Generator) -> Iterator[_Chosen]:
         next_of = _endless(np.arange(len(points)), rng)
         for _ in range(count):
             batch = next_of(plan.batch_size or len(points))
-            inputs = to_input(gather(stored, points[batch]))
-            yield Batch(augmented(inputs, plan, rng), torch.from_numpy(targets[batch]), len(batch))
+            yield _Chosen(points[batch], targets[batch], len(batch))
 
-    return Batches(len(points), batches)
+    return _batches(len(points), stored, chosen, plan)
 
 
 def set_batches(
@@ -129,13 +256,12 @@ def set_batches(
     """
     members = {int(m): points[sets == m] for m in np.unique(sets)}
 
-    def batches(rng: np.random.Generator) -> Iterator[Batch]:
+    def chosen(rng: np.random.Generator) -> Iterator[_Chosen]:
         for m in rng.permutation(list(members)):
-            inputs = to_input(gather(stored, members[int(m)]))
-            targets = torch.full((len(inputs),), int(m), dtype=torch.int64)
-            yield Batch(augmented(inputs, plan, rng), targets)
+            rows = members[int(m)]
+            yield _Chosen(rows, np.full(len(rows), int(m)))
 
-    return Batches(len(points), batches)
+    return _batches(len(points), stored, chosen, plan)
 
 
 def bag_batches(
@@ -162,7 +288,7 @@ def bag_batches(
     """
     members = [points[sets == m] for m in np.unique(sets)]
 
-    def batches(rng: np.random.Generator) -> Iterator[Batch]:
+    def chosen(rng: np.random.Generator) -> Iterator[_Chosen]:
         bags = [
             (m, part)
             for m, of_set in zip(np.unique(sets), members, strict=True)
@@ -170,13 +296,12 @@ def bag_batches(
         ]
         each = max(1, plan.batch_size // bag_size) if plan.batch_size else 0
         for batch in epoch_order(len(bags), each, rng):
-            chosen = [bags[position] for position in batch]
-            rows = np.concatenate([part for _, part in chosen])
-            numbers = [(m, bag) for bag, (m, part) in enumerate(chosen) for _ in part]
-            inputs = to_input(gather(stored, rows))
-            yield Batch(augmented(inputs, plan, rng), torch.tensor(numbers))
+            drawn = [bags[position] for position in batch]
+            rows = np.concatenate([part for _, part in drawn])
+            numbers = [(m, bag) for bag, (m, part) in enumerate(drawn) for _ in part]
+            yield _Chosen(rows, np.array(numbers))
 
-    return Batches(len(points), batches)
+    return _batches(len(points), stored, chosen, plan)
 
 
 def paired_batches(
@@ -186,8 +311,9 @@ def paired_batches(
     plan: LocalPlan,
     views: int = 1,
     steps: int = 0,
+    targets: NDArray[Any] | None = None,
 ) -> Batches:
-    """Batches of labeled and as many unlabeled points; targets are positions in ``points``.
+    """Batches of labeled and as many unlabeled points; unlabeled ones come first.
 
     An epoch is one pass over the unlabeled points, with labeled ones repeated; without unlabeled
     points it is one pass over the labeled ones.
@@ -200,22 +326,26 @@ def paired_batches(
         are fewer.
     views : copies of the batch, augmented separately: inputs are ``(views · b, c, h, w)``.
     steps : number of batches of an epoch, in place of one pass.
+    targets : ``(n, …)``, of each of ``points``; by default their positions.
     """
+    of_points = np.arange(len(points)) if targets is None else targets
     labeled = np.arange(num_labeled)
     others = np.arange(num_labeled, len(points))
-    of_each = min(plan.batch_size or len(points), num_labeled or len(points))
+    of_each = points_of_each(len(points), num_labeled, plan)
 
-    def batches(rng: np.random.Generator) -> Iterator[Batch]:
+    def chosen(rng: np.random.Generator) -> Iterator[_Chosen]:
         streams = [part for part in (others, labeled) if len(part)]
         orders = [_endless(part, rng) for part in streams]
         for _ in range(steps or max(1, len(streams[0]) // of_each)):
-            chosen = np.concatenate([next_of(of_each) for next_of in orders])
-            inputs = to_input(gather(stored, points[chosen]))
-            seen = [augmented(inputs, plan, rng) for _ in range(views)]
-            both = torch.cat(seen) if views > 1 else seen[0]
-            yield Batch(both, torch.from_numpy(chosen))
+            at = np.concatenate([next_of(of_each) for next_of in orders])
+            yield _Chosen(points[at], of_points[at], views=views)
 
-    return Batches(len(points), batches)
+    return _batches(len(points), stored, chosen, plan)
+
+
+def points_of_each(num_points: int, num_labeled: int, plan: LocalPlan) -> int:
+    """Most points of either kind in a batch of :func:`paired_batches`."""
+    return min(plan.batch_size or num_points, num_labeled or num_points)
 
 
 def matching_batches(
@@ -240,7 +370,7 @@ def matching_batches(
     """
     labeled, others = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
 
-    def batches(rng: np.random.Generator) -> Iterator[Batch]:
+    def chosen(rng: np.random.Generator) -> Iterator[_Chosen]:
         if len(labeled):
             of_labeled = epoch_order(len(labeled), plan.batch_size, rng)
             unknown = _beside(len(others), len(of_labeled), unlabeled_size, rng)
@@ -248,13 +378,10 @@ def matching_batches(
             unknown = epoch_order(len(others), unlabeled_size or plan.batch_size, rng)
             of_labeled = [labeled] * len(unknown)
         for seen, unseen in zip(of_labeled, unknown, strict=True):
-            chosen = np.concatenate([labeled[seen], others[unseen]])
-            inputs = to_input(gather(stored, points[chosen]))
-            if len(seen):
-                inputs[: len(seen)] = augmented(inputs[: len(seen)], plan, rng)
-            yield Batch(inputs, torch.from_numpy(labels[chosen]), len(seen))
+            at = np.concatenate([labeled[seen], others[unseen]])
+            yield _Chosen(points[at], labels[at], len(seen), augmented=len(seen))
 
-    return Batches(len(points), batches)
+    return _batches(len(points), stored, chosen, plan)
 
 
 def fix_mix_batches(
@@ -273,14 +400,13 @@ def fix_mix_batches(
     sure : ``(m,)``, positions in ``points``; an epoch is one pass over these.
     """
 
-    def batches(rng: np.random.Generator) -> Iterator[Batch]:
+    def chosen(rng: np.random.Generator) -> Iterator[_Chosen]:
         for batch in epoch_order(len(sure), plan.batch_size, rng):
             others = rng.integers(len(points), size=len(batch))
-            chosen = np.concatenate([sure[batch], others])
-            inputs = to_input(gather(stored, points[chosen]))
-            yield Batch(inputs, torch.from_numpy(labels[chosen]))
+            at = np.concatenate([sure[batch], others])
+            yield _Chosen(points[at], labels[at], augmented=0)
 
-    return Batches(len(sure), batches)
+    return _batches(len(sure), stored, chosen, plan)
 
 
 def _beside(
@@ -319,7 +445,11 @@ def evaluation_batches(
 ) -> Iterator[Tensor]:
     """All ``points`` in order, as inputs; with ``views`` augmented by ``plan.augment``."""
     for start in range(0, len(points), batch_size):
-        inputs = to_input(gather(stored, points[start : start + batch_size]))
+        rows = points[start : start + batch_size]
+        device = torch.device("cpu") if plan is None or ":" in plan.augment else plan.device
+        data = on_device(stored, device)
+        part = gather(stored, rows) if data is None else data.index_select(0, _on(device, rows))
+        inputs = to_input(part)
         yield inputs if plan is None or views is None else augmented(inputs, plan, views)
 
 
@@ -345,8 +475,11 @@ def warp(
     height, width = images.shape[2:]
     # affine_grid's coordinates run from -1 to 1 along both sides of an image: the ratios prevent
     # a rotation from shearing an image that is not square.
-    ratios = matrices.new_tensor([[1, height / width], [width / height, 1]])
-    maps = torch.cat([matrices * ratios, 2 * shifts[:, :, None]], dim=2)
+    if height != width:
+        ratios = [matrices.new_full((), share) for share in (height / width, width / height)]
+        one = matrices.new_ones(())
+        matrices = matrices * torch.stack([one, *ratios, one]).view(2, 2)
+    maps = torch.cat([matrices, 2 * shifts[:, :, None]], dim=2)
     # As functional.affine_grid, whose product for every single image takes longer than the rest;
     # value by value, so that an image does not depend on how many others there are.
     across, down = _centers(width, maps), _centers(height, maps)
@@ -383,23 +516,116 @@ AFFINE_DEGREES, AFFINE_SCALE, AFFINE_PIXELS = 15.0, 0.1, 2.0
 """Largest rotation, change of size and shift of ``affine`` (ours, for digits and the like)."""
 
 
-def augment_batch(inputs: Tensor, name: str, rng: np.random.Generator) -> Tensor:
-    """Augment ``(n, c, h, w)`` inputs in [-1, 1]; ``name`` is a value of setting ``augment``."""
-    match name:
+class Draws(Protocol):
+    """Draws what a view needs: NumPy's generator, or :class:`DeviceDraws`."""
+
+    def uniform(self, low: float, high: float, size: Any) -> Any:
+        """Uniform numbers in [low, high)."""
+
+    def random(self, size: Any) -> Any:
+        """Uniform numbers in [0, 1)."""
+
+    def integers(self, low: int, high: int, size: Any) -> Any:
+        """Whole numbers from low to below high."""
+
+    def standard_normal(self, size: Any) -> Any:
+        """Standard normal numbers."""
+
+    def permutation(self, x: int) -> Any:
+        """The numbers from 0 to below x in random order."""
+
+
+class DeviceDraws:
+    """Draws from the generator of a device, so that a recorded step draws anew."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def uniform(self, low: float, high: float, size: Any) -> Tensor:
+        """Uniform numbers in [low, high)."""
+        return low + (high - low) * self.random(size)
+
+    def random(self, size: Any) -> Tensor:
+        """Uniform numbers in [0, 1)."""
+        return torch.rand(size, dtype=torch.float64, device=self._device)
+
+    def integers(self, low: int, high: int, size: Any) -> Tensor:
+        """Whole numbers from low to below high."""
+        return torch.randint(low, high, size, device=self._device)
+
+    def standard_normal(self, size: Any) -> Tensor:
+        """Standard normal numbers."""
+        return torch.randn(size, dtype=torch.float64, device=self._device)
+
+    def permutation(self, x: int) -> Tensor:
+        """The numbers from 0 to below x in random order."""
+        return torch.randperm(x, device=self._device)
+
+
+def _on(device: torch.device, values: NDArray[Any] | Tensor) -> Tensor:
+    """``values`` on ``device``, without waiting for it."""
+    tensor = values if isinstance(values, Tensor) else torch.from_numpy(values)
+    return tensor.to(device, non_blocking=True)
+
+
+def _draw_views(shape: tuple[int, ...], plan: LocalPlan, rng: Draws) -> Sequence[Any]:
+    """Numbers of the views of points of ``shape``: arrays with an entry for each point."""
+    count = shape[0]
+    if len(shape) == 2:
+        match plan.augment:
+            case "noise":
+                return [rng.standard_normal(shape)]
+            case "dropout":
+                return [rng.random(shape)]
+            case "mixup":
+                return [rng.random(count), rng.permutation(count)]
+        return []
+    match plan.augment:
         case "rotate":
-            return _rotate_randomly(inputs, ROTATION_DEGREES, rng)
+            return [rng.uniform(-ROTATION_DEGREES, ROTATION_DEGREES, count)]
         case "flip":
-            return _flip_randomly(inputs, rng)
+            return [rng.random(count)]
         case "translate-flip":
             most = TRANSLATION_PIXELS
-            down, right = torch.from_numpy(rng.integers(-most, most + 1, (2, len(inputs))))
-            return _flip_randomly(translate(inputs, down, right), rng)
+            return [rng.integers(-most, most + 1, (2, count)).T, rng.random(count)]
         case "affine":
-            return _change_randomly(inputs, rng)
+            return [
+                rng.uniform(-AFFINE_DEGREES, AFFINE_DEGREES, count),
+                rng.uniform(-AFFINE_SCALE, AFFINE_SCALE, count),
+                rng.uniform(-AFFINE_PIXELS, AFFINE_PIXELS, (count, 2)),
+            ]
         case "rotate-flip":
-            return _flip_randomly(_rotate_randomly(inputs, SMALL_ROTATION_DEGREES, rng), rng)
-        case _:
-            return inputs
+            most_degrees = SMALL_ROTATION_DEGREES
+            return [rng.uniform(-most_degrees, most_degrees, count), rng.random(count)]
+    return []
+
+
+def _apply_views(inputs: Tensor, plan: LocalPlan, drawn: Sequence[Tensor]) -> Tensor:
+    """Views of ``inputs`` by the numbers of :func:`_draw_views`."""
+    match plan.augment if drawn else "none":
+        case "noise":
+            return inputs + plan.noise * drawn[0].to(inputs.dtype)
+        case "dropout":
+            return inputs * (drawn[0] >= plan.feature_dropout)
+        case "mixup":
+            return mixed(inputs, drawn[1], plan.mixup * drawn[0])
+        case "rotate":
+            return rotate(inputs, drawn[0])
+        case "flip":
+            return flip(inputs, drawn[0] < 0.5)
+        case "translate-flip":
+            down, right = drawn[0].unbind(1)
+            return flip(translate(inputs, down, right), drawn[1] < 0.5)
+        case "affine":
+            return _changed(inputs, *drawn)
+        case "rotate-flip":
+            return flip(rotate(inputs, drawn[0]), drawn[1] < 0.5)
+    return inputs
+
+
+def augment_batch(inputs: Tensor, name: str, rng: np.random.Generator) -> Tensor:
+    """Augment ``(n, c, h, w)`` inputs in [-1, 1]; ``name`` is a value of setting ``augment``."""
+    return augmented(inputs, LocalPlan(augment=name), rng)
 
 
 def augment_by_reference(inputs: Tensor, reference: str, rng: np.random.Generator) -> Tensor:
@@ -428,24 +654,13 @@ def augment_by_reference(inputs: Tensor, reference: str, rng: np.random.Generato
     return outputs
 
 
-def _rotate_randomly(inputs: Tensor, most: float, rng: np.random.Generator) -> Tensor:
-    return rotate(inputs, torch.from_numpy(rng.uniform(-most, most, len(inputs))))
-
-
-def _change_randomly(inputs: Tensor, rng: np.random.Generator) -> Tensor:
-    """Rotate, scale and shift every image at random, with a single resampling."""
-    count = len(inputs)
-    degrees = rng.uniform(-AFFINE_DEGREES, AFFINE_DEGREES, count)
-    sizes = 1 + rng.uniform(-AFFINE_SCALE, AFFINE_SCALE, count)
-    pixels = rng.uniform(-AFFINE_PIXELS, AFFINE_PIXELS, (count, 2))
-    turns = rotations(torch.from_numpy(degrees).to(inputs.dtype))
-    matrices = turns / torch.from_numpy(sizes).to(inputs.dtype)[:, None, None]
-    shifts = torch.from_numpy(pixels).to(inputs.dtype) / torch.tensor(inputs.shape[:1:-1])
+def _changed(inputs: Tensor, degrees: Tensor, sizes: Tensor, pixels: Tensor) -> Tensor:
+    """Rotate, scale and shift every image, with a single resampling."""
+    turns = rotations(degrees.to(inputs.dtype))
+    matrices = turns / (1 + sizes).to(inputs.dtype)[:, None, None]
+    sides = torch.stack([pixels.new_full((), side) for side in inputs.shape[:1:-1]])
+    shifts = pixels.to(inputs.dtype) / sides.to(inputs.dtype)
     return warp(inputs + 1, matrices, shifts, "nearest").sub_(1)
-
-
-def _flip_randomly(inputs: Tensor, rng: np.random.Generator) -> Tensor:
-    return flip(inputs, torch.from_numpy(rng.random(len(inputs)) < 0.5))
 
 
 def rotate(inputs: Tensor, degrees: Tensor) -> Tensor:
@@ -481,7 +696,7 @@ def translate(inputs: Tensor, down: Tensor, right: Tensor) -> Tensor:
     """
     rows = _reflected(inputs.shape[2], down)[:, :, None]
     columns = _reflected(inputs.shape[3], right)[:, None, :]
-    images = torch.arange(len(inputs))[:, None, None]
+    images = torch.arange(len(inputs), device=inputs.device)[:, None, None]
     # Indexing on both sides of the channels puts these last: (n, h, w, c), as in memory.
     return inputs[images, :, rows, columns].permute(0, 3, 1, 2)
 
@@ -489,22 +704,8 @@ def translate(inputs: Tensor, down: Tensor, right: Tensor) -> Tensor:
 def _reflected(size: int, shift: Tensor) -> Tensor:
     """``(n, size)``: source position along an axis for every pixel."""
     period = max(2 * (size - 1), 1)  # there and back again
-    position = (torch.arange(size) - shift[:, None]) % period
+    position = (torch.arange(size, device=shift.device) - shift[:, None]) % period
     return torch.minimum(position, period - position)
-
-
-def augment_vectors(inputs: Tensor, plan: LocalPlan, rng: np.random.Generator) -> Tensor:
-    """Augment ``(n, d)`` inputs as ``plan.augment`` says, or not at all."""
-    if plan.augment == "noise":
-        drawn = torch.from_numpy(rng.standard_normal(tuple(inputs.shape)))
-        return inputs + plan.noise * drawn.to(inputs.dtype)
-    if plan.augment == "dropout":
-        is_used = torch.from_numpy(rng.random(tuple(inputs.shape)) >= plan.feature_dropout)
-        return inputs * is_used
-    if plan.augment == "mixup":
-        shares = plan.mixup * torch.from_numpy(rng.random(len(inputs)))
-        return mixed(inputs, torch.from_numpy(rng.permutation(len(inputs))), shares)
-    return inputs
 
 
 def mixed(inputs: Tensor, others: Tensor, shares: Tensor) -> Tensor:

@@ -152,7 +152,7 @@ def log_set_posterior(logits: Tensor, log_weights: Tensor) -> Tensor:
 
 
 def fixmatch_loss(
-    log_target: Tensor, log_q: Tensor, threshold: float, labels: Tensor | None = None
+    log_target: Tensor, log_q: Tensor, threshold: float | Tensor, labels: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropy of the target's top class (Sohn et al. 2020, eq. 4), or of given classes.
 
@@ -182,7 +182,7 @@ def fixmatch_loss(
 
 
 def uda_loss(
-    log_target: Tensor, log_q: Tensor, threshold: float, temperature: float = 1.0
+    log_target: Tensor, log_q: Tensor, threshold: float | Tensor, temperature: float = 1.0
 ) -> tuple[Tensor, Tensor]:
     """KL from the target sharpened by ``temperature`` (Xie et al. 2020, section 3.2).
 
@@ -202,7 +202,9 @@ def uda_loss(
     return _masked_mean(values, log_target.amax(dim=1), threshold)
 
 
-def _masked_mean(values: Tensor, log_top: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+def _masked_mean(
+    values: Tensor, log_top: Tensor, threshold: float | Tensor
+) -> tuple[Tensor, Tensor]:
     mask = (log_top.exp() >= threshold).to(values.dtype)
     return (values * mask).mean(), 1 - mask.mean()
 

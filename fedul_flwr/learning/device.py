@@ -165,10 +165,9 @@ def seed_draws(device: torch.device, seed: int) -> None:
 
     Where there is no GPU, ``torch.manual_seed`` keeps a stack trace for every call.
     """
-    if device.type == "cpu":
-        torch.default_generator.manual_seed(seed)
-    else:
-        torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
 
 
 def set_threads(count: int) -> None:

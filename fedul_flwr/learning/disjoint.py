@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.learning import lanes
 from fedul_flwr.learning.device import seed_draws
 from fedul_flwr.learning.local import anchor_of, build_optimizer, correct_gradients
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.parts import PSI, SIGMA, Parts, unlabeled_part
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.task import Batches, Loss
+from fedul_flwr.learning.task import Batch, Batches, Loss
 
 
 class Decomposed:
@@ -148,19 +149,17 @@ class _Learner:
         self._whole = decomposed
         self._part = decomposed.part(part)
         self._sigma = decomposed.part(SIGMA) if part == PSI else []
-        self._plan = plan
         self._penalties = penalties
         self._anchor = anchor_of(self._part, plan)
         self._optimizer = build_optimizer(self._part, plan)
-        self._total = torch.zeros((), dtype=torch.float64, device=plan.device)
-        self.steps = 0
+        self._plan = replace(plan, learning_rate=0.0)  # the optimizer has it
+        self.total = torch.zeros((), dtype=torch.float64, device=plan.device)
 
     def step(self, loss: Tensor | None) -> None:
         """One step along the gradient of ``loss`` and the penalties; ``None`` has no gradient."""
         if loss is not None:
             loss.backward()  # type: ignore[no-untyped-call]
-            self._total += loss.detach()
-        self.steps += 1
+            self.total += loss.detach()
         for weight, part_weight in zip(self._whole.weights, self._part, strict=True):
             part_weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
             weight.grad = None
@@ -172,10 +171,24 @@ class _Learner:
         self._optimizer.zero_grad()  # frees gradients as large as the model
         self._whole.compose()
 
-    @property
-    def mean_loss(self) -> float:
-        """Mean over the steps, 0 without any."""
-        return float(self._total) / max(self.steps, 1)
+
+class _Step:
+    """A step of each part on a batch that has points for it."""
+
+    def __init__(self, decomposed: Decomposed, loss: DisjointLoss, plan: LocalPlan) -> None:
+        parts = decomposed.parts
+        label_part = SIGMA if SIGMA in parts else unlabeled_part(parts)
+        self._loss = loss
+        self.on_labels = _Learner(decomposed, label_part, plan, loss.penalties)
+        self.on_rest = _Learner(decomposed, unlabeled_part(parts), plan, loss.penalties)
+        self.network = Network(decomposed.model, plan.device, plan.precision)
+
+    def __call__(self, batch: Batch) -> None:
+        if len(batch.labeled):
+            value = self._loss.supervised(self.network(batch.labeled), batch.labels)
+            self.on_labels.step(value)
+        if len(batch.unlabeled):
+            self.on_rest.step(self._loss.consistency(self.network, batch.unlabeled))
 
 
 def train_disjoint(
@@ -196,23 +209,22 @@ def train_disjoint(
     decomposed : the weights, changed in place.
     batches : labeled points first.
     """
-    parts = decomposed.parts
-    label_part = SIGMA if SIGMA in parts else unlabeled_part(parts)
-    on_labels = _Learner(decomposed, label_part, plan, loss.penalties)
-    on_rest = _Learner(decomposed, unlabeled_part(parts), plan, loss.penalties)
-    network = Network(decomposed.model, plan.device, plan.precision)
+    step = _Step(decomposed, loss, plan)
     decomposed.model.train()
     decomposed.model.zero_grad()
     seed_draws(plan.device, int(rng.integers(2**63)))  # for dropout and the consistency loss
-    for _ in range(plan.local_epochs):
-        for batch in batches(rng):
-            points = batch.to(network)
-            if len(points.labeled):
-                on_labels.step(loss.supervised(network(points.labeled), points.labels))
-            if len(points.unlabeled):
-                on_rest.step(loss.consistency(network, points.unlabeled))
-    steps = on_labels.steps + on_rest.steps
-    result = DisjointResult(on_labels.mean_loss, on_rest.mean_loss, steps)
+    steps = np.zeros(2, np.int64)
+    with lanes.recorded(step, decomposed.model) as run:
+        for _ in range(plan.local_epochs):
+            for batch in batches(rng):
+                run(batch.to(step.network))
+                steps += [len(batch.labeled) > 0, len(batch.unlabeled) > 0]
+    lanes.wait()
+    of_labels, of_rest = (
+        float(part.total) / max(int(count), 1)
+        for part, count in zip((step.on_labels, step.on_rest), steps, strict=True)
+    )
+    result = DisjointResult(of_labels, of_rest, int(steps.sum()))
     if not np.isfinite([result.supervised, result.consistency]).all():
         raise UserError(
             "The local loss is no longer finite: lower learning-rate, check the data.",

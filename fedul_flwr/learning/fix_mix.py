@@ -131,7 +131,7 @@ class FixMixLoss:
                 terms.append(sharpness_aware(network, strong, labels, sure, self.sharpness))
             terms.append(functional.cross_entropy(network(strong), labels))
             if self.mix_weight:
-                r = mixing_ratio(ALPHA)
+                r = mixing_ratio(ALPHA, points)
                 mixed = r * self.weak_view(points) + (1 - r) * self.weak_view(others)
                 of_mixed = mixed_cross_entropy(network(mixed), labels, other_labels, r)
                 terms.append(self.mix_weight * of_mixed)

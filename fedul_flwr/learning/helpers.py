@@ -17,9 +17,10 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Floats, InputShape, network_shape
 from fedul_flwr.learning.device import move_model
+from fedul_flwr.learning.lanes import fixed_shapes
 from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.learning.matching import ConfidentShare
-from fedul_flwr.learning.network import Network, frozen_statistics
+from fedul_flwr.learning.network import Network, frozen_statistics, has_batch_norm
 from fedul_flwr.learning.plan import LocalPlan, local_plan
 from fedul_flwr.learning.randaugment import randaugment
 from fedul_flwr.learning.views import View, unchanged
@@ -141,9 +142,10 @@ def agreed_labels(
     -------
     int64 ``(n,)``.
     """
-    votes = (1.5 if ties == "own" else 1.0) * functional.one_hot(local, num_classes)
+    classes = torch.arange(num_classes, device=local.device)
+    votes = (1.5 if ties == "own" else 1.0) * (local[:, None] == classes).long()
     for vote in helpers:
-        votes = votes + functional.one_hot(vote, num_classes)
+        votes = votes + (vote[:, None] == classes).long()
     return votes.argmax(dim=1)
 
 
@@ -173,7 +175,7 @@ class InterClientConsistency:
     ----------
     helpers : the helpers' models, which are frozen.
     weight : λ_ICCS.
-    threshold : τ, smallest top probability of a confident point.
+    threshold : τ, smallest top probability of a confident point; becomes a tensor.
     strong_view : π, which makes strong views ``(n, c, h, w)`` of images.
     ties : class ŷ in a tie of votes.
     weak_view : makes the views that the models judge; by default the unchanged images.
@@ -182,13 +184,14 @@ class InterClientConsistency:
 
     helpers: Sequence[nn.Module]
     weight: float
-    threshold: float
+    threshold: float | Tensor
     strong_view: View = randaugment
     ties: Ties = "own"
     weak_view: View = unchanged
     confidence: ConfidentShare = field(default_factory=ConfidentShare, init=False)
 
     def __post_init__(self) -> None:
+        self.threshold = torch.as_tensor(self.threshold, dtype=torch.float64)
         for helper in self.helpers:
             helper.eval().requires_grad_(False)
 
@@ -206,10 +209,24 @@ class InterClientConsistency:
             log_p = functional.log_softmax(network(weak), dim=1)
         confident = log_p.detach().amax(dim=1).exp() >= self.threshold
         self.confidence.add(confident)
+        if fixed_shapes(inputs) and not has_batch_norm(network.model):
+            return self._masked(network, inputs, weak, log_p, confident)
         sure = confident.nonzero()[:, 0]
         if len(sure) == 0:
             return None
         points, log_p = weak[sure], log_p[sure]
+        labels, others = self._agreed(network, points, log_p)
+        views = self.strong_view(inputs[sure])
+        with frozen_statistics(network.model):  # they must describe unchanged points
+            loss = functional.cross_entropy(network(views), labels)
+        if others:
+            loss = loss + helper_divergence(log_p, others)
+        return self.weight * loss
+
+    def _agreed(
+        self, network: Network, points: Tensor, log_p: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Classes ŷ of points, and log-probabilities of the helpers."""
         with torch.no_grad():
             others = [
                 functional.log_softmax(network.twin(helper)(points), dim=1)
@@ -217,9 +234,17 @@ class InterClientConsistency:
             ]
         votes = [other.argmax(dim=1) for other in others]
         labels = agreed_labels(log_p.detach().argmax(dim=1), votes, log_p.shape[1], self.ties)
-        views = self.strong_view(inputs[sure])
-        with frozen_statistics(network.model):  # they must describe unchanged points
-            loss = functional.cross_entropy(network(views), labels)
-        if others:
-            loss = loss + helper_divergence(log_p, others)
-        return self.weight * loss
+        return labels, others
+
+    def _masked(
+        self, network: Network, inputs: Tensor, weak: Tensor, log_p: Tensor, confident: Tensor
+    ) -> Tensor:
+        """The same of all points, of which those that are not confident count nothing."""
+        labels, others = self._agreed(network, weak, log_p)
+        losses = functional.cross_entropy(
+            network(self.strong_view(inputs)), labels, reduction="none"
+        )
+        for target in others:
+            apart = functional.kl_div(log_p, target, reduction="none", log_target=True)
+            losses = losses + apart.sum(dim=1) / len(others)
+        return self.weight * (losses * confident).sum() / confident.sum().clamp(min=1)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from fedul_flwr.config.base import load_reference, user_code
 from fedul_flwr.config.shared import OPTIMIZERS
 from fedul_flwr.data.types import Arrays, Inputs
 from fedul_flwr.errors import UserError
+from fedul_flwr.learning import lanes
 from fedul_flwr.learning.batches import evaluation_batches, gather, to_input
 from fedul_flwr.learning.device import (
     move_model,
@@ -33,7 +35,7 @@ from fedul_flwr.learning.device import (
 )
 from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.task import Batch, Task
+from fedul_flwr.learning.task import Batch, BatchLoss, Task
 from fedul_flwr.models.parts import feature_layer, inputs_of, only_heads
 
 
@@ -58,6 +60,13 @@ class LocalOptimizer:
         raise NotImplementedError
 
 
+def _rate(learning_rate: float, weights: Sequence[nn.Parameter]) -> Tensor:
+    """A step size as fused kernels read it: it can change under a recorded step."""
+    device = weights[0].device if weights else torch.device("cpu")
+    dtype = torch.float64 if device.type == "cpu" else torch.float32
+    return torch.tensor(learning_rate, dtype=dtype, device=device)
+
+
 class Adam(LocalOptimizer):
     """Adam (Kingma & Ba 2015) with beta = (0.9, 0.999) and epsilon = 1e-8, fused."""
 
@@ -65,7 +74,7 @@ class Adam(LocalOptimizer):
         self, weights: Sequence[nn.Parameter], *, learning_rate: float, weight_decay: float = 0.0
     ) -> None:
         super().__init__(weights)
-        self._rate, self._decay = learning_rate, weight_decay
+        self._rate, self._decay = _rate(learning_rate, self.weights), weight_decay
         self._means = [torch.zeros_like(weight) for weight in self.weights]
         self._squares = [torch.zeros_like(weight) for weight in self.weights]
         # On the device of its weight, where fused kernels count steps.
@@ -108,7 +117,8 @@ class SGD(LocalOptimizer):
         nesterov: bool = False,
     ) -> None:
         super().__init__(weights)
-        self._rate, self._momentum, self._decay = learning_rate, momentum, weight_decay
+        self._rate, self._momentum = _rate(learning_rate, self.weights), momentum
+        self._decay = weight_decay
         self._nesterov = nesterov and momentum > 0
         # Zeros are the right start, as nothing is dampened: 0 * momentum + gradient.
         self.velocity = [torch.zeros_like(weight) for weight in self.weights] if momentum else []
@@ -224,29 +234,22 @@ def train_local(
         If the loss is not finite.
     """
     network = _begin(model, plan, rng)
-    total = torch.zeros((), dtype=torch.float64, device=plan.device)
     steps = 0
     with _trained(model, plan) as weights:
-        optimizer = build_optimizer(weights, plan)
-        anchor = anchor_of(weights, plan)
-        momentum = _momentum_by_name(model, optimizer) if velocity is not None else {}
+        step = _Step(task.loss, network, weights, plan, shift)
+        momentum = _momentum_by_name(model, step.optimizer) if velocity is not None else {}
         for name in momentum.keys() & (velocity or {}).keys():
             momentum[name].copy_(torch.from_numpy(np.array((velocity or {})[name])))
-        with reuse_all_memory():
+        with reuse_all_memory(), lanes.recorded(step, model) as run:
             for _ in range(plan.local_epochs):
                 for batch in task.batches(rng):
-                    optimizer.zero_grad()
-                    value = _backward(task, network, batch)
-                    correct_gradients(weights, plan, anchor, shift)
-                    if plan.max_gradient_norm:
-                        nn.utils.clip_grad_norm_(weights, plan.max_gradient_norm)
-                    optimizer.step()
-                    total += value
+                    run(batch.to(network))
                     steps += 1
-            optimizer.zero_grad()  # frees gradients as large as the model
+            step.optimizer.zero_grad()  # frees gradients as large as the model
+    lanes.wait()
     if velocity is not None:
         velocity |= {name: value.cpu().numpy() for name, value in momentum.items()}
-    mean = float(total) / steps
+    mean = float(step.total) / steps
     if not np.isfinite(mean):
         raise UserError(
             "The local loss is no longer finite: lower learning-rate, or check the data "
@@ -254,6 +257,33 @@ def train_local(
             "loss-not-finite",
         )
     return LocalResult(loss=mean, steps=steps)
+
+
+class _Step:
+    """One step on a batch: it changes tensors that it refers to, and no other values."""
+
+    def __init__(
+        self,
+        loss: BatchLoss,
+        network: Network,
+        weights: Sequence[nn.Parameter],
+        plan: LocalPlan,
+        shift: Sequence[Tensor],
+    ) -> None:
+        self.loss, self.network, self.weights = loss, network, weights
+        self.optimizer = build_optimizer(weights, plan)
+        self.anchor, self.shift = anchor_of(weights, plan), shift
+        self.plan = replace(plan, learning_rate=0.0)  # the optimizer has it
+        self.total = torch.zeros((), dtype=torch.float64, device=plan.device)
+
+    def __call__(self, batch: Batch) -> None:
+        self.optimizer.zero_grad()
+        value = _backward(self.loss, self.network, batch)
+        correct_gradients(self.weights, self.plan, self.anchor, self.shift)
+        if self.plan.max_gradient_norm:
+            nn.utils.clip_grad_norm_(self.weights, self.plan.max_gradient_norm)
+        self.optimizer.step()
+        self.total += value
 
 
 def _momentum_by_name(model: nn.Module, optimizer: LocalOptimizer) -> dict[str, Tensor]:
@@ -281,7 +311,7 @@ def mean_gradient(
         weight.grad = None
     with frozen_statistics(model):
         for batch in task.batches(rng):
-            _backward(task, network, batch)
+            _backward(task.loss, network, batch.to(network))
             count += 1
     means = [w.grad / count if w.grad is not None else torch.zeros_like(w) for w in weights]
     for weight, gradient in zip(weights, means, strict=True):
@@ -306,9 +336,9 @@ def _trained(model: nn.Module, plan: LocalPlan) -> Iterator[list[nn.Parameter]]:
         yield [weight for weight in model.parameters() if weight.requires_grad]
 
 
-def _backward(task: Task, network: Network, batch: Batch) -> Tensor:
+def _backward(loss: BatchLoss, network: Network, batch: Batch) -> Tensor:
     """Add the gradients of one batch to the weights'; returns its loss, without a graph."""
-    value = task.loss(network, batch.to(network))
+    value = loss(network, batch)
     value.backward()  # type: ignore[no-untyped-call]
     return value.detach()
 
@@ -364,7 +394,9 @@ def predict_logits(
     network = Network(model, plan.device, plan.precision)
     batches = evaluation_batches(stored, points, EVALUATED[plan.device.type], plan, views)
     with torch.inference_mode():
-        return torch.cat([network(network.to_device(inputs)).cpu() for inputs in batches])
+        outputs = torch.cat([network(network.to_device(inputs)) for inputs in batches])
+    lanes.wait()
+    return outputs.cpu()
 
 
 def features_and_logits(
@@ -429,22 +461,60 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> 
     if set(state) != set(arrays):
         odd = sorted(set(state) ^ set(arrays))
         raise ValueError(f"arrays and model differ in {odd[0]!r} ({len(odd)} names in all)")
+    for name, tensor in state.items():
+        if tuple(arrays[name].shape) != tuple(tensor.shape):
+            raise ValueError(
+                f"array {name!r} has shape {arrays[name].shape}, "
+                f"the model's has {tuple(tensor.shape)}"
+            )
     with torch.no_grad():
+        if any(tensor.is_cuda for tensor in state.values()):
+            torch._foreach_copy_([*state.values()], _uploaded([arrays[name] for name in state]))
+            return
         for name, tensor in state.items():
-            if tuple(arrays[name].shape) != tuple(tensor.shape):
-                raise ValueError(
-                    f"array {name!r} has shape {arrays[name].shape}, "
-                    f"the model's has {tuple(tensor.shape)}"
-                )
-            if tensor.device.type == "cpu":
-                np.copyto(tensor.numpy(), arrays[name], casting="unsafe")
-            else:  # torch does not accept read-only arrays
-                tensor.copy_(torch.from_numpy(np.require(arrays[name], requirements="W")))
+            np.copyto(tensor.numpy(), arrays[name], casting="unsafe")
+
+
+_last_uploads: dict[int, tuple[list[NDArray[np.generic]], list[Tensor]]] = {}
+
+
+def _uploaded(arrays: list[NDArray[np.generic]]) -> list[Tensor]:
+    """``arrays`` on the GPU; the clients of a round get one model, which is moved once."""
+    device, stream = torch.cuda.current_device(), torch.cuda.current_stream()
+    before, tensors = _last_uploads.get(device, ([], []))
+    if not arrays or list(map(_origin, arrays)) != list(map(_origin, before)):
+        # torch does not accept read-only arrays
+        tensors = [torch.from_numpy(np.require(a, requirements="W")).cuda() for a in arrays]
+        if all(not array.flags.writeable for array in arrays):  # else they may change in place
+            _last_uploads[device] = arrays, tensors
+        stream.synchronize()  # other lanes read them
+    for tensor in tensors:
+        tensor.record_stream(stream)
+    return tensors
+
+
+def _origin(array: NDArray[np.generic]) -> tuple[Any, ...]:
+    """Where an array is in memory, and its form."""
+    return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
+
+
+def tensors_of(model: nn.Module) -> Any:
+    """Copies of every weight and buffer of ``model`` by name, on its device."""
+    copies = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    lanes.wait()  # others read them on a stream of their own
+    return copies
 
 
 def dump_arrays(model: nn.Module) -> dict[str, NDArray[np.generic]]:
     """Every weight and buffer of ``model`` by name, contiguous; may share the model's memory."""
-    return {
-        name: tensor.detach().cpu().contiguous().numpy()
-        for name, tensor in model.state_dict().items()
-    }
+    state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    if not any(tensor.is_cuda for tensor in state.values()):
+        return {name: tensor.contiguous().numpy() for name, tensor in state.items()}
+    arrays: dict[str, NDArray[np.generic]] = {}
+    for dtype in {tensor.dtype for tensor in state.values()}:  # each in one copy
+        named = {name: tensor for name, tensor in state.items() if tensor.dtype == dtype}
+        flat = torch.cat([tensor.reshape(-1) for tensor in named.values()]).cpu()
+        parts = torch.split(flat, [tensor.numel() for tensor in named.values()])
+        for (name, tensor), part in zip(named.items(), parts, strict=True):
+            arrays[name] = part.view(tensor.shape).numpy()
+    return {name: arrays[name] for name in state}

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.data.types import CONFIDENT_SHARE, Inputs
+from fedul_flwr.learning.lanes import fixed_shapes
 from fedul_flwr.learning.local import predict_logits
 from fedul_flwr.learning.network import Network, frozen_statistics, has_batch_norm
 from fedul_flwr.learning.plan import LocalPlan
@@ -29,18 +30,20 @@ class ConfidentShare:
     """Counts points, and the confident ones among them, without waiting for the device."""
 
     def __init__(self) -> None:
-        self._points = 0
-        self._confident: Tensor | int = 0
+        self._counts = torch.zeros(2, dtype=torch.int64)
 
     def add(self, confident: Tensor) -> None:
         """Count a batch: bool ``(n,)``, whether a point is confident."""
-        self._points += len(confident)
-        self._confident = self._confident + confident.detach().sum()
+        if self._counts.device != confident.device:
+            self._counts = self._counts.to(confident.device)
+        self._counts[0] += len(confident)
+        self._counts[1] += confident.detach().sum()
 
     @property
     def share(self) -> float:
         """Confident points of all, in [0, 1]; 0 without points."""
-        return float(self._confident) / max(self._points, 1)
+        points, confident = (float(count) for count in self._counts)
+        return confident / max(points, 1.0)
 
     @property
     def reports(self) -> dict[str, Report]:
@@ -79,7 +82,7 @@ def threshold_for(threshold: float, top: Tensor) -> float:
     return float(top.double().mean()) - _ROUNDING if len(top) else 0.0
 
 
-Consistency = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
+Consistency = Callable[[Tensor, Tensor, float | Tensor], tuple[Tensor, Tensor]]
 """``(log_target (n, K), log_q (n, K), threshold) -> (mean over the n points, masked share)``, such
 as :func:`~fedul_flwr.learning.consistency.fixmatch_loss`."""
 
@@ -91,9 +94,11 @@ def annealed_cross_entropy(threshold: float) -> Loss:
     over the others, and 0 without others.
     """
 
+    most = torch.tensor(threshold, dtype=torch.float64)
+
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         losses = functional.cross_entropy(logits, labels, reduction="none")
-        mask = losses.detach().neg().exp() <= threshold
+        mask = losses.detach().neg().exp() <= most
         return (losses * mask).sum() / mask.sum().clamp(min=1)
 
     return loss
@@ -106,17 +111,21 @@ class PartlyLabeledObjective(ABC):
     Attributes
     ----------
     supervised_weight, unsupervised_weight : λ_s and λ_u.
-    threshold : smallest top probability of a target.
+    threshold : smallest top probability of a target; becomes a tensor.
     strong_view, weak_view : make views ``(n, …)`` of points.
     confidence : counts the unlabeled points of the batches, and those that reach the threshold.
     """
 
     supervised_weight: float
     unsupervised_weight: float
-    threshold: float
+    threshold: float | Tensor
     strong_view: View
     weak_view: View = unchanged
     confidence: ConfidentShare = field(default_factory=ConfidentShare)
+
+    def __post_init__(self) -> None:
+        least = torch.as_tensor(self.threshold, dtype=torch.float64)
+        object.__setattr__(self, "threshold", least)
 
     def __call__(self, network: Network, batch: Batch) -> Tensor:
         """Loss of a batch of labeled and unlabeled points."""
@@ -175,9 +184,10 @@ def _worth_a_pass(model: nn.Module, sure: Tensor) -> Tensor:
     """Positions whose strong views have to be computed; the others have loss 0 anyway.
 
     With batch norm these are all, as outputs of the ``sure`` ones (bool ``(n,)``) depend on the
-    others. There is at least one, because penalties need an existing gradient, even a zero one.
+    others; and where shapes are fixed. There is at least one, because penalties need an existing
+    gradient, even a zero one.
     """
-    if has_batch_norm(model):
-        sure = torch.ones_like(sure)
+    if has_batch_norm(model) or fixed_shapes(sure):
+        return torch.arange(len(sure), device=sure.device)
     indices = sure.nonzero()[:, 0]
     return indices if len(indices) else sure.new_zeros(1, dtype=torch.int64)

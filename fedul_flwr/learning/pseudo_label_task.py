@@ -15,7 +15,7 @@ from fedul_flwr.config.method_settings import (
     StageSettings,
 )
 from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints, Propagated
-from fedul_flwr.learning.batches import paired_batches
+from fedul_flwr.learning.batches import paired_batches, points_of_each
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.randaugment import randaugment
@@ -142,24 +142,26 @@ def weighted_task(
     Pseudo-labeled points are seen in strong views if ``settings`` say so. ``options`` are for
     training on given labels alone.
     """
-    classes, weights = torch.from_numpy(data.classes), torch.from_numpy(data.weights).float()
     operations = 0
     if isinstance(settings, PseudoLabelSettings):
         operations = settings.operations
         if settings.recipe == "release" and data.num_labeled == 0:
             plan = replace(plan, batch_size=2 * plan.batch_size)
+    batches = paired_batches(
+        *(data.inputs, data.points, data.num_labeled, plan),
+        steps=options.epoch_steps,
+        targets=np.stack([data.classes, data.weights], axis=1),
+    )
+    others = len(data.points) - data.num_labeled
+    count = min(others, points_of_each(len(data.points), data.num_labeled, plan))
+    pseudo = torch.arange(count if operations else 0, device=plan.device)
+    gamma = options.focal_gamma
 
     def loss(network: Network, batch: Batch) -> Tensor:
-        inputs, at, device = batch.inputs, batch.targets.cpu(), batch.targets.device
-        pseudo = at >= data.num_labeled
-        if operations and pseudo.any():
+        inputs, (classes, weights) = batch.inputs, batch.targets.unbind(1)
+        if len(pseudo):
             inputs = inputs.clone()
             inputs[pseudo] = randaugment(inputs[pseudo], operations)
-        logits = network(inputs)
-        targets = classes[at].to(device), weights[at].to(device)
-        return weighted_cross_entropy(logits, *targets, focal_gamma=options.focal_gamma)
+        return weighted_cross_entropy(network(inputs), classes.long(), weights.float(), gamma)
 
-    batches = paired_batches(
-        data.inputs, data.points, data.num_labeled, plan, steps=options.epoch_steps
-    )
     return Task(batches, loss)

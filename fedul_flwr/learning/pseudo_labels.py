@@ -40,15 +40,19 @@ def is_confident(logits: Tensor, threshold: float) -> Tensor:
     return functional.softmax(logits.detach(), dim=1).amax(dim=1) >= threshold
 
 
-def mixed_cross_entropy(logits: Tensor, first: Tensor, second: Tensor, ratio: float) -> Tensor:
+def mixed_cross_entropy(
+    logits: Tensor, first: Tensor, second: Tensor, ratio: float | Tensor
+) -> Tensor:
     """r·CE(logits, y⁺) + (1 − r)·CE(logits, y⁻) of ``(n, K)`` logits of points mixed by r."""
     loss = ratio * functional.cross_entropy(logits, first)
     return loss + (1 - ratio) * functional.cross_entropy(logits, second)
 
 
-def mixing_ratio(alpha: float) -> float:
-    """r ~ Beta(alpha, alpha), from torch's own generator."""
-    return float(torch.distributions.Beta(alpha, alpha).sample())
+def mixing_ratio(alpha: float, like: Tensor) -> Tensor:
+    """r ~ Beta(alpha, alpha), from torch's own generator, of the type and device of ``like``."""
+    a, b = torch.full((2,), float(alpha), device=like.device)
+    drawn: Tensor = torch.distributions.Beta(a, b, validate_args=False).sample()
+    return drawn.to(like.dtype)
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class FixMixObjective:
         if not len(low) or self.weight == 0:
             return fix
         first, second = self.pairs(high, low)
-        ratio = self.ratio()
+        ratio = self.ratio(inputs)
         if self.mix == "outputs":
             mixed = ratio * logits[first] + (1 - ratio) * logits[second]
         else:
@@ -115,6 +119,6 @@ class FixMixObjective:
             return high[:count], low[:count]  # batches are in random order
         return high, low[torch.randint(len(low), (len(high),), device=low.device)]
 
-    def ratio(self) -> float:
+    def ratio(self, inputs: Tensor) -> Tensor:
         """r ~ Beta(alpha, alpha)."""
-        return mixing_ratio(self.alpha)
+        return mixing_ratio(self.alpha, inputs)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedul_flwr.learning import strong
 from fedul_flwr.learning.batches import rotations, shears, warp
+from fedul_flwr.learning.lanes import fixed_shapes
 
 GREATEST_MAGNITUDE = 10
 """Largest magnitude, an integer; it gives the strengths below."""
@@ -23,7 +24,9 @@ SHEAR = 0.3
 SHIFT = 150 / 331
 """Largest translation either way, as a share of the image's side."""
 
-_COLORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+Change = Callable[..., Tensor]
+"""``(images (m, c, h, w), values (m,), …) -> images``."""
+_COLORS: dict[str, Change] = {
     "autocontrast": lambda images, _: strong.autocontrast(images),
     "equalize": lambda images, _: strong.equalize(images),
     "posterize": lambda images, by: strong.posterize(images, 8 - (BITS * by.abs()).round()),
@@ -69,10 +72,19 @@ def randaugment(
     half = (strong.LEVELS - 1) / 2
     images = (inputs + 1).mul_(half)
     for k, change in enumerate(_COLORS.values()):
-        chosen = drawn[:, k].nonzero().squeeze(1)
-        images[chosen] = change(images[chosen], strengths[chosen, k])
+        images = change_some(images, drawn[:, k], change, strengths[:, k])
     geometry = (strengths * drawn)[:, len(_COLORS) :]
     return warp(images, *_affine_maps(*geometry.unbind(1))).div_(half).sub_(1).clamp_(-1, 1)
+
+
+def change_some(images: Tensor, chosen: Tensor, change: Change, *values: Tensor) -> Tensor:
+    """``images`` with the ``chosen`` ones (bool ``(n,)``) changed by their ``values`` ``(n,)``."""
+    if fixed_shapes(images):
+        return torch.where(chosen[:, None, None, None], change(images, *values), images)
+    rows = chosen.nonzero().squeeze(1)
+    if len(rows):
+        images[rows] = change(images[rows], *(value[rows] for value in values))
+    return images
 
 
 def _draw(inputs: Tensor, num_operations: int, least: int, greatest: int) -> tuple[Tensor, Tensor]:

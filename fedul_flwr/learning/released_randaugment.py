@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from fedul_flwr.learning import strong
 from fedul_flwr.learning.batches import rotations, shears, warp
+from fedul_flwr.learning.randaugment import Change, change_some
 
 GREATEST_BOUND = 10
 """Number of strengths, and largest bound: strength i of 0 to 9 is i/9 of the largest one."""
@@ -27,7 +26,7 @@ SHIFT = 0.2
 GRAY = 128.0
 """Level of pixels from outside the image in a rotation; for other operations they are black."""
 
-_COLORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+_COLORS: dict[str, Change] = {
     "autocontrast": lambda images, _: strong.autocontrast(images),
     "equalize": lambda images, _: images,
     "posterize": lambda images, by: strong.posterize(images, (8 - BITS * by.abs()).round()),
@@ -73,12 +72,8 @@ def released_randaugment(
     images = (inputs + 1).mul_(half)
     for operations, by in zip(drawn.unbind(1), strengths.unbind(1), strict=True):
         for number, change in enumerate(_COLORS.values()):
-            chosen = (operations == number).nonzero().squeeze(1)
-            if len(chosen):
-                images[chosen] = change(images[chosen], by[chosen])
-        chosen = (operations >= _ROTATE).nonzero().squeeze(1)
-        if len(chosen):
-            images[chosen] = _move(images[chosen], operations[chosen], by[chosen])
+            images = change_some(images, operations == number, change, by)
+        images = change_some(images, operations >= _ROTATE, _move, operations, by)
     return images.div_(half).sub_(1).clamp_(-1, 1)
 
 

@@ -21,7 +21,9 @@ _LEAST = 1e-6
 """Added to the difference, which is at least this (authors' code)."""
 
 
-def corrected_target(local: Tensor, received: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+def corrected_target(
+    local: Tensor, received: Tensor, threshold: float | Tensor
+) -> tuple[Tensor, Tensor]:
     """Targets of unlabeled points, and which of them count (confidence-driven soft correction).
 
     Where the local model is sure, the target is λ·onehot(its class) + (1 − λ)·onehot(that of the
@@ -42,8 +44,9 @@ def corrected_target(local: Tensor, received: Tensor, threshold: float) -> tuple
     share = torch.exp(-SENSITIVITY * difference).clamp(min=_LEAST)
     sure = top >= threshold
     share = torch.where(sure, share, torch.zeros_like(share))[:, None]
-    local_one_hot = functional.one_hot(of_local, local.shape[1])
-    others = functional.one_hot(of_received, local.shape[1])
+    classes = torch.arange(local.shape[1], device=local.device)
+    local_one_hot = (of_local[:, None] == classes).long()
+    others = (of_received[:, None] == classes).long()
     return share * local_one_hot + (1 - share) * others, sure | (other_top >= threshold)
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fedul_flwr.config.method_settings import StrongViewSettings, WeakViewSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.learning.batches import augmented, strong_vectors
+from fedul_flwr.learning.batches import DeviceDraws, augmented, strong_vectors
+from fedul_flwr.learning.lanes import fixed_shapes
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.learning.randaugment import randaugment
 from fedul_flwr.learning.released_randaugment import released_randaugment
@@ -33,6 +34,8 @@ def augmented_view(settings: RunConfig) -> View:
     plan = local_plan(settings)
 
     def view(inputs: Tensor) -> Tensor:
+        if fixed_shapes(inputs) and ":" not in plan.augment:
+            return augmented(inputs, plan, DeviceDraws(inputs.device))
         rng = np.random.default_rng(int(torch.randint(2**62, ())))
         return augmented(inputs.cpu(), plan, rng).to(inputs.device)
 

@@ -18,6 +18,7 @@ SLOW = {
     "deployed_round",
     "engines",
     "fedul_round",
+    "gpu",
     "local_step",
     "many_clients",
     "method_cost",

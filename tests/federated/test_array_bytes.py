@@ -5,10 +5,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import Array, ArrayRecord
 
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.messages import PlainArray, check_bytes, to_arrays
+from fedul_flwr.federated.messages import (
+    PlainArray,
+    TensorArray,
+    check_bytes,
+    num_bytes,
+    to_arrays,
+    to_record,
+)
+from fedul_flwr.federated.updates import is_finite
 from tests.support.refusals import refuses
 
 GOOD = Array(np.arange(6, dtype=np.float32).reshape(2, 3))
@@ -75,3 +84,18 @@ BAD: dict[str, Array] = {
 def test_anything_else_is_refused(array: Array) -> None:
     with refuses("message-form", BadMessageError, match="its array 'x'"):
         to_arrays(ArrayRecord({"x": array}))
+
+
+def test_an_array_on_a_device_is_a_plain_one_once_it_is_read() -> None:
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    record = to_record({"x": torch.from_numpy(values), "n": torch.tensor(3)})
+    array = record["x"]
+    assert isinstance(array, TensorArray)
+    check_bytes("x", array)
+    plain = PlainArray.of(values)
+    assert num_bytes(array) == num_bytes(plain)
+    assert (array.dtype, array.shape, array.stype) == (plain.dtype, plain.shape, plain.stype)
+    assert is_finite(record)
+    assert array == plain
+    np.testing.assert_array_equal(array.numpy(), values)
+    assert not is_finite(to_record({"x": torch.tensor([1.0, np.nan]), "y": torch.zeros(1)}))

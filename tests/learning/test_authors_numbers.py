@@ -67,7 +67,7 @@ def weak(inputs: Tensor) -> Tensor:
 
 def test_semifl_two_rounds_of_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """SemiFL's repository, ``Client.train``: two steps each, all four gradients above norm 1."""
-    monkeypatch.setattr("fedul_flwr.learning.fix_mix.mixing_ratio", lambda alpha: 0.3)
+    monkeypatch.setattr("fedul_flwr.learning.fix_mix.mixing_ratio", lambda *_: 0.3)
     batch = Batch(X[[0, 1, 2, 2]], torch.tensor([0, 1, 2, 2]))
     plan, loss = replace(PLAN, weight_decay=5e-4, local_epochs=2), FixMixLoss(3, strong, weak)
     model, plan, kept = linear(), of_method(plan), Arrays()

@@ -7,8 +7,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from fedul_flwr.learning import batches
 from fedul_flwr.learning.batches import (
     epoch_order,
+    fix_mix_batches,
     matching_batches,
     paired_batches,
     point_batches,
@@ -257,3 +259,34 @@ def test_views_show_the_same_points_each_augmented_anew() -> None:
         # Rotation leaves the center where it is.
         torch.testing.assert_close(one[:, :, 4, 4], two[:, :, 4, 4], rtol=0, atol=1e-5)
     assert 0.4 < np.mean(differ) < 1  # quarter turns: 3 of 4 pairs differ, of 24 in all
+
+
+@pytest.mark.parametrize("augment", ["none", "rotate", "flip", "translate-flip", "affine"])
+@pytest.mark.parametrize("at_once", [7, 1000])
+def test_many_batches_read_in_one_go_have_the_bits_of_each_alone(
+    augment: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    images = rng.integers(0, 256, (20, 6, 5, 3), dtype=np.uint8)
+    vectors = rng.normal(size=(20, 4)).astype(np.float32)
+    points, labels = rng.permutation(20), np.repeat([-1, 0, 1, 2], 5)
+    monkeypatch.setattr(batches, "AT_ONCE", at_once)
+    for stored, kinds in ((images, [augment]), (vectors, ["noise", "dropout", "mixup"])):
+        for kind in kinds:
+            plan = LocalPlan(batch_size=6, augment=kind, noise=0.3, feature_dropout=0.2, mixup=0.4)
+            ways = (
+                point_batches(stored, points, labels, plan),
+                repeated_batches(stored, points, labels, plan, 4),
+                paired_batches(stored, points, 8, plan, views=2),
+                matching_batches(stored, points, labels, plan, 0),
+                fix_mix_batches(stored, points, labels, np.arange(9), plan),
+            )
+            for way in ways:
+                alone = list(way(np.random.default_rng(2)))
+                with monkeypatch.context() as moved:
+                    moved.setattr(batches, "on_device", lambda data, _: torch.from_numpy(data))
+                    together = list(way(np.random.default_rng(2)))
+                assert [b.num_labeled for b in together] == [b.num_labeled for b in alone]
+                for one, other in zip(together, alone, strict=True):
+                    assert torch.equal(one.inputs, other.inputs)
+                    assert torch.equal(one.targets, other.targets)

@@ -68,7 +68,7 @@ def test_given_a_seed_then_draws_are_those_of_torchs_seed_and_only_a_gpu_in_use_
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     seeded: list[int] = []
-    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    monkeypatch.setattr(torch.cuda, "manual_seed", seeded.append)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(7)
         expected = torch.rand(4)

@@ -105,7 +105,7 @@ def weak(inputs: Tensor) -> Tensor:
 def test_given_a_batch_then_loss_and_step_are_the_authors(monkeypatch: pytest.MonkeyPatch) -> None:
     """CE(f(strong x), y) + lam CE(f(m), y) + (1 - lam) CE(f(m), y'), m of weak views; gradient
     clipped to norm 1, then SGD 0.03 with Nesterov's momentum 0.9 and weight decay 5e-4."""
-    monkeypatch.setattr("fedul_flwr.learning.fix_mix.mixing_ratio", lambda alpha: 0.3)
+    monkeypatch.setattr("fedul_flwr.learning.fix_mix.mixing_ratio", lambda *_: 0.3)
     rng = np.random.default_rng(0)
     stored = rng.normal(0, 3, (8, 4)).astype(np.float32)
     labels = rng.integers(0, 3, 8)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedul_flwr.config.run_config import RunConfig, parse_flat
-from fedul_flwr.learning.batches import augment_vectors
+from fedul_flwr.learning.batches import augmented
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.randaugment import randaugment
 from fedul_flwr.learning.released_randaugment import released_randaugment
@@ -56,7 +56,7 @@ def test_strong_views_of_images_are_those_that_the_settings_name(
 def test_shares_of_mixup_are_even_between_0_and_the_setting() -> None:
     # Half of the rows are 0, half 1: rows of 0 with a partner of 1 become their share.
     inputs = torch.cat([torch.zeros(2000, 1), torch.ones(2000, 1)])
-    found = augment_vectors(inputs, LocalPlan(augment="mixup", mixup=0.4), rng())[:2000, 0]
+    found = augmented(inputs, LocalPlan(augment="mixup", mixup=0.4), rng())[:2000, 0]
     shares = found[found > 0]
     assert 900 < len(shares) < 1100  # hypergeometric: 1000 with a standard deviation of 16
     assert float(shares.max()) <= 0.4

@@ -1,0 +1,192 @@
+"""Recorded steps: the bits of those that are not recorded, for every method whose steps can be."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedul_flwr.engine.in_process import run_in_process
+from fedul_flwr.learning import lanes
+from fedul_flwr.learning.task import Batch
+from tests.support import tape
+from tests.support.runs import assert_same_run, train
+from tests.support.settings import Settings
+
+SMALL: dict[str, Any] = {
+    **{
+        "model": "mlp",
+        "num_rounds": 3,
+        "local_epochs": 1,
+        "batch_size": 16,
+        "precision": "float32",
+    },
+    **{"learning_rate": 3e-3, "points_per_client": 50, "learning_rate_schedule": "cosine"},
+}
+LABELS = {**SMALL, "labels.total": 100}
+SETS = {**SMALL, "fedul.num-sets": 10}
+SERVER = {**SMALL, "scenario.labels-at": "server", "server_fraction": 0.1}
+CNN = {"model": "cnn2"}
+"""Has batch norm."""
+RECORDED: dict[str, dict[str, Any]] = {
+    "fedul": {**SETS, "method": "fedul"},
+    "fedul-absent": {**SETS, "method": "fedul", "fedul.absent-weight": 0.5, **CNN},
+    "supervised": {**SMALL, "method": "supervised", **CNN, "augment": "rotate"},
+    "adam": {**SMALL, "method": "supervised", "optimizer": "adam", "l1": 1e-4},
+    "proximal": {**SMALL, "method": "supervised", "base": "fedprox"},
+    "scaffold": {**SMALL, "method": "supervised", "base": "scaffold", "optimizer": "sgd"},
+    "fedmatch": {**LABELS, "method": "fedmatch", "fedmatch.helper-interval": 1},
+    "fixmatch": {**LABELS, "method": "fixmatch"},
+    "fixmatch-norm": {
+        **LABELS,
+        "method": "fixmatch",
+        **CNN,
+        "views.weak": True,
+        "augment": "rotate",
+    },
+    "uda": {**LABELS, "method": "uda"},
+    "sage": {**LABELS, "method": "sage", "sage.threshold": 0.2},
+    "semifl": {
+        **{**SERVER, "method": "semifl", "semifl.threshold": 0.3, "optimizer": "sgd", **CNN},
+        **{"momentum": 0.9, "augment": "affine", "base": "fedavgm"},
+    },
+    "xclp": {**LABELS, "method": "xclp", "semi.labels-only-rounds": 1},
+    "personal": {**LABELS, "method": "fixmatch", "personal": "head"},
+}
+
+
+@pytest.fixture
+def tapes(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Steps are recorded on tapes, which are listed."""
+    made: list[object] = []
+
+    def record(run: Any) -> Any:
+        made.append(run)
+        return tape.record(run)
+
+    monkeypatch.setattr(lanes, "RECORDERS", {"cpu": record})
+    monkeypatch.setattr(lanes, "_said", set())
+    return made
+
+
+@contextmanager
+def as_it_is(step: Any, model: Any) -> Iterator[Any]:
+    del model
+    yield step
+
+
+def run(settings: Settings, options: dict[str, Any], number: int) -> Path:
+    config = settings(**options, lanes=number)
+    run_in_process(config, 4)
+    return Path(config.output)
+
+
+@pytest.mark.parametrize("options", RECORDED.values(), ids=RECORDED)
+def test_a_recorded_step_serves_all_clients_and_rounds(
+    settings: Settings,
+    tapes: list[object],
+    options: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recorded = run(settings, options, 1)
+    assert tapes
+    assert "one kernel at a time" not in capsys.readouterr().out
+    for number in (4, 16):
+        assert_same_run(recorded, run(settings, options, number))
+    monkeypatch.setattr(lanes, "recorded", as_it_is)
+    assert_same_run(run(settings, options, 1), recorded)
+
+
+@pytest.mark.parametrize("method", ["fedllp", "fedul-consistency"])
+def test_what_cannot_be_recorded_runs_as_it_is_and_one_line_says_why(
+    settings: Settings, tapes: list[object], method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {**SETS, "method": method, "num_rounds": 1}
+    one = run(settings, options, 1)
+    said = capsys.readouterr().out
+    assert said.count(f"Steps of method '{method}' run one kernel at a time: ") == 1
+    assert_same_run(one, run(settings, options, 4))
+    assert_same_run(one, train(settings(**options), 4))
+
+
+@pytest.mark.parametrize("base", ["fedavg", "fedavgm", "scaffold", "fedmedian"])
+@pytest.mark.parametrize("model", ["mlp", "cnn2"])
+def test_means_of_models_on_their_device_have_the_bits_of_flowers(
+    settings: Settings, base: str, model: str
+) -> None:
+    options = {**SMALL, "method": "supervised", "base": base, "model": model, "optimizer": "sgd"}
+    assert_same_run(run(settings, options, 3), train(settings(**options), 4))
+
+
+def tripled(number: float) -> Any:
+    factor = torch.tensor(number)
+    return lambda x: 3.0 * factor * x
+
+
+def form(thing: object) -> Any:
+    return lanes.Form(thing).key
+
+
+def test_forms_differ_in_all_but_the_values_of_tensors() -> None:
+    assert form(tripled(1.0)) == form(tripled(2.0))
+    assert form([torch.zeros(2), {"a": 1}]) == form([torch.ones(2), {"a": 1}])
+    for other in (
+        [torch.zeros(2), {"a": 2}],
+        [torch.zeros(2), {"b": 1}],
+        [torch.zeros(3), {"a": 1}],
+        [torch.zeros(2, dtype=torch.float64), {"a": 1}],
+        [torch.zeros(2, requires_grad=True), {"a": 1}],
+        [torch.zeros(2), {"a": 1}, 1],
+        [np.zeros(2), {"a": 1}],
+    ):
+        assert form(other) != form([torch.zeros(2), {"a": 1}])
+    same, two = torch.zeros(2), torch.zeros(2)
+    assert form([same, same]) != form([same, two])
+
+
+def test_what_has_no_form() -> None:
+    with pytest.raises(lanes.UnrecordableError, match="Generator"):
+        form([torch.Generator()])
+    with pytest.raises(lanes.UnrecordableError, match="large array"):
+        form([np.zeros(10**5)])
+
+
+def test_changes_of_values_are_undone() -> None:
+    thing = SimpleNamespace(seen=[1], names={"a": 1}, steps=0, total=torch.zeros(()))
+    undo = lanes.Form(thing).remember()
+    thing.seen.append(2)
+    thing.names["b"] = 2
+    thing.steps += 1
+    undo()
+    assert (thing.seen, thing.names, thing.steps) == ([1], {"a": 1}, 0)
+
+
+def test_a_step_takes_values_and_gives_them_back(tapes: list[object]) -> None:
+    """w ← w + rate·Σ x, for two clients in a lane: the second one's rate and sum are its own."""
+
+    class Step:
+        def __init__(self, rate: float) -> None:
+            self.rate, self.total = torch.tensor(rate), torch.zeros(())
+
+        def __call__(self, batch: Batch) -> None:
+            self.total += batch.inputs.sum()
+            with torch.no_grad():
+                model.bias += self.rate * batch.inputs.sum()
+
+    model = nn.Linear(1, 1)
+    nn.init.zeros_(model.bias)
+    lane = lanes.Lane(torch.device("cpu"), "mine")
+    for rate, values in ((1.0, [1.0, 2.0]), (10.0, [3.0, 4.0])):
+        step = Step(rate)
+        with lane.at_work(), lanes.recorded(step, model) as run:
+            for value in values:
+                run(Batch(torch.full((1, 1), value), torch.zeros(1)))
+        assert float(step.total) == sum(values)
+    assert model.bias.tolist() == [1.0 * 3 + 10.0 * 7]
+    assert len(tapes) == 1
