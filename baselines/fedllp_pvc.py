@@ -21,9 +21,7 @@ class CountedSetsData(kit.AnySetsData):
         sets = self.sets
         certain = sets.posterior is None or bool(np.isinf(sets.posterior.concentrations).all())
         bag_size = self.settings[FedLLPSettings].bag_size
-        return check_counts(
-            super().set_check, sets.priors, sets.set_sizes, certain, bag_size, sets.names
-        )
+        return check_counts(super().set_check, sets.priors, sets.set_sizes, certain, bag_size)
 
 
 class FedLLPPVCClient(FedLLPClient):

@@ -1,7 +1,6 @@
 """One namespace for methods: in a checkout, in a wheel and in a Flower app bundle."""
 
 import json
-import re
 import subprocess
 import sys
 import tomllib
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from flwr.cli.build import build_fab_from_disk
-from packaging.requirements import Requirement
 
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.engine.flower_run import METHODS as FOLDERS
@@ -108,29 +106,3 @@ def test_given_a_wheel_then_the_methods_are_inside_the_package_alone(tmp_path: P
 def files(folder: Path) -> set[str]:
     """Paths of all files in ``folder``."""
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*.*") if path.is_file()}
-
-
-def test_given_the_lock_then_it_pins_what_the_project_asks_for_and_the_image_installs_it() -> None:
-    pinned = dict(
-        line.split(" ")[0].split("==")
-        for line in (ROOT / "requirements.lock").read_text().splitlines()
-        if line[0].isalpha()
-    )
-    image = (ROOT / "Dockerfile").read_text()
-    pinned |= dict(re.findall(r" (torch|torchvision)==(\S+)", image))
-    for need in map(Requirement, PROJECT["project"]["dependencies"]):
-        assert pinned[need.name.lower()] in need.specifier, need
-    assert pinned.keys() & {"nvidia-cublas", "triton"} == set()  # the image has no CUDA
-
-
-def test_given_a_checkout_with_keys_and_runs_then_the_image_gets_none() -> None:
-    """The last rule that fits decides, and a folder that is let in brings all of its content."""
-    lines = (ROOT / ".dockerignore").read_text().splitlines()
-    rules = [line for line in lines if line and not line.startswith("#")]
-    assert rules[0] == "*"
-    let_in = [rule[1:] for rule in rules if rule.startswith("!")]
-    assert {"runs", "consortium", ".git", "results", "tests"} & {*let_in} == set()
-    assert {"**/*.key", "**/runs"} <= {*rules[rules.index("!experiments") :]}
-    assert all((ROOT / name).exists() for name in let_in)
-    needed = {*PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]}
-    assert needed <= {*let_in}

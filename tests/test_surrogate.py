@@ -219,16 +219,6 @@ def test_the_likelihood_loss_by_hand() -> None:
     assert loss(two, torch.tensor([0, 1])).item() == pytest.approx(0.7135582, abs=1e-7)
 
 
-def test_is_a_layer_without_parameters_or_state() -> None:
-    layer = SurrogateTransition(tensor(HAND_PRIORS), tensor(HAND_SIZES))
-    model = nn.Sequential(nn.Linear(5, 2), layer).double()
-    assert model(torch.zeros(3, 5, dtype=torch.float64)).dtype == torch.float64
-    assert list(layer.parameters()) == []
-    assert set(model.state_dict()) == {"0.weight", "0.bias"}
-    model(torch.ones(3, 5, dtype=torch.float64))[:, 0].sum().backward()
-    assert model[0].weight.grad.abs().sum() > 0
-
-
 @pytest.mark.parametrize("narrow", [torch.bfloat16, torch.float16])
 def test_half_precision_logits_are_widened(narrow: torch.dtype) -> None:
     priors, sizes, test_prior = random_case(8, 4, seed=9)
@@ -239,14 +229,6 @@ def test_half_precision_logits_are_widened(narrow: torch.dtype) -> None:
     assert found.equal(layer(logits.float()))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert layer(logits).equal(found)
-
-
-@pytest.mark.parametrize("kind", ["nll", "release"])
-def test_follows_the_logits_to_their_device(kind: str) -> None:
-    # Clients build the loss on the CPU and train on the device of the plan; "meta" stands for it.
-    loss = SurrogateLoss(tensor(HAND_PRIORS), tensor(HAND_SIZES), kind=kind)
-    value = loss(torch.zeros(4, 2, device="meta"), torch.zeros(4, dtype=torch.long, device="meta"))
-    assert value.device.type == "meta"
 
 
 # Optimal recovery (Theorem 4) and convergence (Proposition 3), on a finite space of points

@@ -25,7 +25,6 @@ from fedul_flwr.api.input_data import (
     images_or_vectors,
     is_of,
     missing_values,
-    refuse_no_truth_value,
     unmasked,
 )
 from fedul_flwr.config.base import checked_prior, in_order, is_named
@@ -166,7 +165,6 @@ class FedULClassifier(_Classifier):
             or the sets of all clients together do not determine the classes.
         """
         check_parameters(self, self._rules)
-        refuse_no_truth_value(self, "standardize")
         if isinstance(X, list | tuple) and len(X) and all(_dims(part) >= 2 for part in X):
             if priors is not None:
                 raise ValueError("with a list of sets, priors are the second argument")
@@ -186,7 +184,12 @@ class FedULClassifier(_Classifier):
         sets = np.searchsorted(names, np.asarray(y)).astype(np.int64)
         proportions = np.eye(len(names)) if priors is None else np.asarray(rows, dtype=float)
         owners = self._owners(names, clients)
-        self.classes_ = names if priors is None else _class_names(priors, _columns(proportions))
+        if proportions.ndim != 2 or len(proportions) != len(names) or proportions.shape[1] < 2:
+            raise ValueError(
+                f"priors have the shape {proportions.shape}; they must be ({len(names)}, classes), "
+                "and one class is too few"
+            )
+        self.classes_ = names if priors is None else _class_names(priors, proportions.shape[1])
         try:
             _check(proportions, np.bincount(sets, minlength=len(names)), owners)
             with exclusive():
@@ -235,10 +238,7 @@ class FedULClassifier(_Classifier):
             return [np.arange(len(names))]
         numbers = np.asarray(clients)
         if numbers.shape != (len(names),):
-            raise ValueError(
-                f"clients has the shape {numbers.shape}; it must name a client for each of the "
-                f"{len(names)} sets"
-            )
+            raise ValueError(f"clients must name a client for each of the {len(names)} sets")
         return [np.flatnonzero(numbers == client) for client in np.unique(numbers)]
 
     def _plan(self) -> Any:
@@ -308,9 +308,7 @@ class FedULClassifier(_Classifier):
         except (TypeError, ValueError) as error:
             raise ValueError(f"test_prior = {self.test_prior!r}: {error}") from None
         if len(prior) != num_classes:
-            raise ValueError(
-                f"test_prior has {len(prior)} entries; there are {num_classes} classes"
-            )
+            raise ValueError(f"test_prior has {len(prior)} entries for {num_classes} classes")
         return prior
 
     def _seed(self) -> int:
@@ -330,19 +328,13 @@ def _joined(sets: Sequence[Any]) -> Any:
     """All points of sets of one form; frames are joined by the names of their columns."""
     frames = [is_of(part, "pandas", "DataFrame") for part in sets]
     if not any(frames):
-        parts = [as_array(part, f"set {number}") for number, part in enumerate(sets)]
-        if len({part.shape[1:] for part in parts}) > 1:
-            raise ValueError("the points of the sets differ in shape; all must be alike")
-        return np.concatenate(parts)
-    if not all(frames):
-        raise ValueError("some sets are DataFrames and others arrays; all must be alike")
-    names = list(sets[0].columns)
-    for number, part in enumerate(sets):
-        if sorted(map(str, part.columns)) != sorted(map(str, names)):
-            raise ValueError(f"the columns of set {number} differ from those of set 0")
+        return np.concatenate([as_array(part, f"set {n}") for n, part in enumerate(sets)])
+    names = sorted(map(str, sets[0].columns)) if all(frames) else []
+    if not names or any(sorted(map(str, part.columns)) != names for part in sets):
+        raise ValueError("sets must all be arrays, or all DataFrames with the same columns")
     import pandas as pd
 
-    return pd.concat([part[names] for part in sets], ignore_index=True)
+    return pd.concat([part[list(sets[0].columns)] for part in sets], ignore_index=True)
 
 
 def _by_categories(priors: Any, y: Any) -> Any:
@@ -365,25 +357,13 @@ def _class_names(priors: Any, count: int) -> NDArray[Any]:
     return np.array([*priors.columns]) if _is_named(priors, "columns") else np.arange(count)
 
 
-def _columns(priors: Floats) -> int:
-    if priors.ndim != 2:
-        raise ValueError(f"priors have the shape {priors.shape}; they must be (sets, classes)")
-    return int(priors.shape[1])
-
-
 def _check(priors: Floats, sizes: Ints, owners: list[Ints]) -> None:
     """Refuse sets that cannot be used, or that together do not determine the classes."""
-    if len(priors) != len(sizes):
-        raise ValueError(f"priors have {len(priors)} rows for {len(sizes)} sets; one for each")
     num_classes = priors.shape[1]
-    if num_classes < 2:
-        raise ValueError(f"there is {num_classes} class; a classifier needs 2 classes or more")
     for client, numbers in enumerate(owners):
-        check = check_sets(
-            priors[numbers], sizes[numbers], min_sets=1, set_names=[str(m) for m in numbers]
-        )
+        check = check_sets(priors[numbers], sizes[numbers], min_sets=1)
         if not check.accepted:
-            raise ValueError(f"client {client}: {check.reason}")
+            raise ValueError(f"client {client}: {check.told(numbers.tolist())}")
     directions = identifiable_directions([priors[numbers] for numbers in owners])
     if directions < num_classes - 1:
         raise ValueError(
@@ -579,7 +559,6 @@ class GraphLabelClassifier(_Classifier):
         check_parameters(self, _GRAPH_RULES)
         if not 0 < self.power < math.inf:
             raise ValueError(f"power = {self.power!r}: it must be a positive number")
-        refuse_no_truth_value(self, "class_scaling", "reweigh", "standardize")
         filled, is_present = _without_gaps(y)
         points, labels = validate_data(self, unmasked(X), filled, dtype=np.float64)
         check_classification_targets(labels)

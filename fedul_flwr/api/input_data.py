@@ -80,31 +80,21 @@ def as_array(values: Any, what: str = "x") -> NDArray[Any]:
     """``values``, an array, a tensor, a list or a picture, as an array; NaN where it is masked."""
     first = values[0] if isinstance(values, list | tuple) and values else None
     if is_of(first, "torch", "Tensor") or isinstance(first, np.ndarray):
-        parts = [as_array(part, what) for part in values]
-        shapes = sorted({part.shape for part in parts})
-        if len(shapes) > 1:
-            raise UserError(
-                f"The points of {what} differ in shape ({shapes[0]}, {shapes[1]}); all must be "
-                "alike.",
-                "points-shape",
-            )
-        return np.stack(parts)
+        try:
+            return np.stack([as_array(part, what) for part in values])
+        except ValueError as error:
+            raise UserError(f"The points of {what}: {error}.", "points-shape") from None
     if is_of(values, "torch", "Tensor"):
         import torch
 
-        if values.layout != torch.strided or values.is_meta or values.is_quantized:
-            raise UserError(
-                f"{what} is a tensor without plain numbers; it must be dense.", "data-not-readable"
-            )
+        if values.layout != torch.strided:
+            raise UserError(f"{what} is sparse; it must be dense.", "data-not-readable")
         values = values.detach().cpu().resolve_conj().resolve_neg()
         # NumPy has no bfloat16.
         narrow = values.is_floating_point() and values.element_size() < 4
         values = (values.float() if narrow else values).numpy()
     elif hasattr(values, "toarray"):
-        raise UserError(
-            f"{what} is sparse; it must be dense: its method toarray() makes it so.",
-            "data-not-readable",
-        )
+        raise UserError(f"{what} is sparse; it must be dense.", "data-not-readable")
     try:
         if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
             values = np.ma.filled(values.astype(np.float64), np.nan)
@@ -179,12 +169,10 @@ def images_or_vectors(points: Any, what: str = "x") -> NDArray[Any]:
     of_torch = is_of(first, "torch", "Tensor") and array.ndim == 4
     if array.ndim == 3:
         array = array[..., np.newaxis]
-    if array.ndim != 4 or 0 in array.shape[1:]:
-        raise UserError(f"{what} has the shape {array.shape}; it must be {FORMS}.", "points-shape")
-    channels = (1, 3)
-    if array.shape[1] in channels and (of_torch or array.shape[3] not in channels):
+    channels, is_image = (1, 3), array.ndim == 4 and 0 not in array.shape[1:]
+    if is_image and array.shape[1] in channels and (of_torch or array.shape[3] not in channels):
         array = array.transpose(0, 2, 3, 1)
-    if array.shape[3] not in channels:
+    if not is_image or array.shape[3] not in channels:
         raise UserError(f"{what} has the shape {array.shape}; it must be {FORMS}.", "points-shape")
     pixels = as_pixels(array)
     if pixels is None:
@@ -448,21 +436,12 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
         clients = client_numbers(clients, len(labels))
         train = _with_column(train, CLIENT, clients)
     if test is None:
-        if (labels.numbers == UNLABELED).all():
-            raise UserError(
-                "data holds no label: -1 and missing values are none.", "labels-missing"
-            )
         in_test = stratified_test(labels.numbers)
-        if not in_test.any():
+        lost = {*clients.tolist()} - {*clients[~in_test].tolist()} if clients is not None else ()
+        if lost or not in_test.any():
             raise UserError(
-                "data is too small for a fifth of every class to be split off as test data: "
-                "give more points, or test data as test=…",
-                "too-few-points",
-            )
-        if clients is not None and (lost := {*clients.tolist()} - {*clients[~in_test].tolist()}):
-            raise UserError(
-                f"{len(lost)} of the clients have test points alone, if a fifth of every class "
-                "is split off: give test data as test=…",
+                "data has too few labeled points for a fifth of every class to be split off as "
+                "test data: give more points, or test data as test=…",
                 "too-few-points",
             )
         train, of_test = (_take(train, np.flatnonzero(part)) for part in (~in_test, in_test))
@@ -723,13 +702,6 @@ def check_parameters(estimator: Any, rules: Rules) -> None:
             if name != "device":
                 rule = rule.replace(f" or {AUTO!r}", "")
             raise ValueError(f"{name} = {value!r}: {rule}") from None
-
-
-def refuse_no_truth_value(estimator: Any, *names: str) -> None:
-    """Refuse a parameter that is neither True nor False, with a ValueError."""
-    for name in names:
-        if not isinstance(getattr(estimator, name), bool | np.bool_):
-            raise ValueError(f"{name} = {getattr(estimator, name)!r}: must be True or False.")
 
 
 def missing_values(y: Any) -> NDArray[np.bool_]:

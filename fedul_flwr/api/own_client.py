@@ -50,8 +50,8 @@ class OwnClient:
         settings = _settings(context, self.method)
         config = context.node_config
         node = NodeConfig(
-            partition_id=_whole(config.get("partition-id", 0)),
-            num_partitions=_whole(config.get("num-partitions", 0)),
+            partition_id=int(config.get("partition-id", 0)),
+            num_partitions=int(config.get("num-partitions", 0)),
         )
         kind = find_method(self.method).client_class
         data_class, method = self.data_class, self.method
@@ -75,19 +75,10 @@ class OwnClient:
 
 
 def _settings(context: Context, method: str) -> RunConfig:
-    """The run's, as phase ``setup`` brought them; before it the defaults of ``method``.
-
-    The node config is the app's, with keys of any name.
-    """
+    """The run's, as phase ``setup`` brought them; before it the defaults of ``method``."""
     setup = ClientState(context.state).values(SETUP)
     before = {**default_flat(), "method": method}
     return settings_from(str(setup[SETTINGS])) if setup else parse_flat(before)
-
-
-def _whole(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise OwnDataError(f"Node config: {value!r} is no number of a client.", "node-config-wrong")
-    return value
 
 
 class _SetsInMemory(UnlabeledSetData):

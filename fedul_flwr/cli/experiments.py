@@ -1,4 +1,4 @@
-"""The command ``fedul-flwr compare``."""
+"""The commands ``fedul-flwr compare``, ``reproduce`` and ``tune``."""
 
 from __future__ import annotations
 

@@ -184,10 +184,7 @@ def cache(
 
 
 def program() -> None:
-    """Run the command line as a program, which ends at once when it is done.
-
-    To take down a Python that has loaded torch, matplotlib and scikit-learn takes a second.
-    """
+    """Run the command line as a program, which ends at once when it is done."""
     open_streams()
     end_like_ctrl_c()
     code = 0

@@ -35,12 +35,7 @@ def complete_setting(incomplete: str) -> Iterator[str]:
 
 
 def complete_assignment(incomplete: str) -> Iterator[str]:
-    """The last ``key=value`` of settings: its key, or its value if there are some to choose from.
-
-    Parameters
-    ----------
-    incomplete : one or more assignments, the last one unfinished: ``num-rounds=5 method=fed``.
-    """
+    """The last ``key=value`` of settings: its key, or its value if it has choices."""
     before, space, last = incomplete.rpartition(" ")
     key, sign, value = last.partition("=")
     if not sign:
@@ -53,10 +48,7 @@ def complete_assignment(incomplete: str) -> Iterator[str]:
 
 
 def choices(key: str) -> tuple[str, ...]:
-    """Values that a setting takes, or of `method`, `dataset` and `model` those that have a name.
-
-    Empty for numbers and other text.
-    """
+    """Values that a setting takes, or of `method`, `dataset` and `model` those that have a name."""
     from fedul_flwr.config.document import every_setting
     from fedul_flwr.config.methods import METHODS
     from fedul_flwr.config.shared import MODEL_NAMES
@@ -279,13 +271,7 @@ def local_copies(options: list[str] | None) -> dict[str, Path]:
 
 
 def refuse_options(options: Mapping[str, object], where: str) -> None:
-    """Refuse options that were given and have no effect.
-
-    Parameters
-    ----------
-    options : value by option; an option without an effect must be empty.
-    where : end of the message, such as ``with --print: leave it out``.
-    """
+    """Refuse options that were given and have no effect."""
     for option, value in options.items():
         if value:
             raise UserError(

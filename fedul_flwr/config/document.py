@@ -53,12 +53,7 @@ def settings_page() -> str:
 
 
 class SettingNote(NamedTuple):
-    """Description of a setting.
-
-    Attributes
-    ----------
-    allowed : type and bounds, or all values as TOML separated by commas.
-    """
+    """Description of a setting."""
 
     key: str
     default: str

@@ -84,7 +84,7 @@ def require_trusted_modules(
     remedy: str,
     overrides: Mapping[str, Any] | None = None,
 ) -> Path | None:
-    """Refuse modules named in a run's folder that neither this user's run nor the user has named."""
+    """Refuse modules named in a run's folder that neither this user's run nor the user named."""
     named = set(named_modules(settings)) - set(named_modules(overrides or {}))
     folders = _remembered(directory.resolve())
     for module in sorted(named):

@@ -31,11 +31,7 @@ def cache_directory() -> Path:
 
 
 def cache_key(identity: object, files: Iterable[Path] = ()) -> str:
-    """Return a folder name for data built from ``identity`` (JSON values) and ``files``.
-
-    Path (absolute), size and time of last change of each file enter the key, so that a changed file
-    gets a new key without being read.
-    """
+    """Return a folder name for data built from ``identity`` (JSON values) and ``files``."""
     digest = hashlib.sha256(json.dumps([FORMAT_VERSION, identity]).encode())
     for file in files:
         try:

@@ -72,13 +72,7 @@ class ClassLabels:
         return np.asarray(values[self.numbers])
 
     def numbered_by(self, names: Sequence[str], where: str) -> ClassLabels:
-        """The same labels by classes that are listed: texts are their names, numbers positions.
-
-        Examples
-        --------
-        >>> class_labels(["cat", "dog"], "y").numbered_by(["dog", "cat"], "y").numbers.tolist()
-        [1, 0]
-        """
+        """The same labels by classes that are listed: texts are their names, numbers positions."""
         positions = {name: index for index, name in enumerate(names)}
         if self.kind == "number":
             positions = {str(index): index for index in range(len(names))}
@@ -141,12 +135,6 @@ def refuse_two_spellings(names: Sequence[str], where: str) -> None:
     """Refuse names that write one class in two ways, as ``Cat`` and ``cat``, or ``1`` and ``True``.
 
     Single characters may differ in case: classes may be letters.
-
-    Examples
-    --------
-    >>> refuse_two_spellings(["Cat", "cat"], "y")
-    Traceback (most recent call last):
-    fedul_flwr.errors.UserError: y writes a class in two ways, 'Cat' and 'cat': write it alike.
     """
     seen: dict[str, str] = {}
     for name in names:
@@ -183,10 +171,7 @@ def sorted_classes(names: Collection[str]) -> tuple[str, ...]:
 
 
 def distinct_values(values: Any, where: str, count: int | None = None) -> tuple[Ints, list[Any]]:
-    """Positions ``(n,)`` of points' values among the distinct ones, -1 for a missing one.
-
-    The distinct values are objects of Python; some of them may still stand for a missing one.
-    """
+    """Positions ``(n,)`` of points' values among the distinct ones, -1 for a missing one."""
     import pandas as pd
     import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -198,7 +183,7 @@ def distinct_values(values: Any, where: str, count: int | None = None) -> tuple[
         try:
             codes, uniques = pd.factorize(pd.Series(objects, dtype=object))
         except TypeError:  # values without a hash
-            raise _no_label(objects[0], where) from None
+            raise _no_label(type(objects[0]).__name__, where) from None
         codes, distinct = codes.astype(np.int64), uniques.tolist()
     if count is not None and len(codes) != count:
         raise UserError(
@@ -221,10 +206,8 @@ def _of_arrow(column: Any, where: str) -> tuple[Ints, list[Any]]:
         column = column.storage
     if pa.types.is_null(column.type):
         return np.full(len(column), UNLABELED, dtype=np.int64), []
-    if pa.types.is_nested(column.type):
-        raise _no_label([], where)
-    if pa.types.is_temporal(column.type):
-        raise _dates(where)
+    if pa.types.is_nested(column.type) or pa.types.is_temporal(column.type):
+        raise _no_label(column.type, where)
     encoded = column.dictionary_encode()
     codes = encoded.indices.cast(pa.int64()).fill_null(UNLABELED).to_numpy(zero_copy_only=False)
     return codes, encoded.dictionary.to_pylist()
@@ -266,19 +249,13 @@ def _refuse_mixed(values: list[Any], where: str) -> None:
     types = set(map(type, values))
     for kind in types:
         if kind.__hash__ is None or issubclass(kind, list | tuple | set | frozenset | Mapping):
-            raise _no_label(next(v for v in values if type(v) is kind), where)
+            raise _no_label(kind.__name__, where)
     if bool in types and types & {int, float, Decimal}:
         numbers = [v for v in values if type(v) in {int, float, Decimal}]
         if not all(v == UNLABELED or v != v for v in numbers):
             raise UserError(
                 f"{where} holds numbers and truth values; give one kind of labels.", "labels-type"
             )
-
-
-def _dates(where: str) -> UserError:
-    return UserError(
-        f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.", "labels-type"
-    )
 
 
 def _kind_and_name(value: Any, where: str) -> tuple[Kind, str]:
@@ -289,9 +266,7 @@ def _kind_and_name(value: Any, where: str) -> tuple[Kind, str]:
         try:
             value = value.decode()
         except UnicodeDecodeError:
-            raise UserError(
-                f"{where} holds bytes that are no text in UTF-8; {_ALLOWED}.", "labels-type"
-            ) from None
+            raise _no_label("text that is not UTF-8", where) from None
     if value is None or (pd.api.types.is_scalar(value) and pd.isna(value)):
         return "", ""
     if isinstance(value, str):
@@ -313,18 +288,11 @@ def _kind_and_name(value: Any, where: str) -> tuple[Kind, str]:
         if value < UNLABELED:
             raise UserError(f"{where} holds the label {int(value)}; {_ALLOWED}.", "labels-wrong")
         return ("", "") if value == UNLABELED else ("number", str(int(value)))
-    raise _no_label(value, where)
+    raise _no_label(type(value).__name__, where)
 
 
-def _no_label(value: Any, where: str) -> UserError:
-    if isinstance(value, list | tuple | set | frozenset) or hasattr(value, "ndim"):
-        return UserError(
-            f"{where} holds lists, several labels for a point; a point has one class: {_ALLOWED}.",
-            "labels-type",
-        )
-    if hasattr(value, "isoformat") or hasattr(value, "total_seconds"):
-        return _dates(where)
-    return UserError(f"{where} holds a {type(value).__name__}; {_ALLOWED}.", "labels-type")
+def _no_label(what: Any, where: str) -> UserError:
+    return UserError(f"{where} holds a {what}; {_ALLOWED}.", "labels-type")
 
 
 def _named(codes: Ints, values: Sequence[tuple[Kind, str]], where: str) -> ClassLabels:
@@ -365,11 +333,6 @@ def labels_from_scores(scores: ArrayLike, known_labels: ArrayLike | None = None)
     The label is the class of the largest score, the first one on ties; the confidence is
     1 - entropy(z / sum z) / log K, and 1 with a single class. A row of zeros, which no label
     reaches, is labeled -1 with confidence 0, as its argmax would be arbitrary.
-
-    Parameters
-    ----------
-    scores : Z, ``(n, K)``, finite, not negative; a factor of a row has no effect.
-    known_labels : ``(n,)``, given labels, which stay, with confidence 1; -1 for the others.
     """
     from scipy.special import entr
 
@@ -395,14 +358,7 @@ def labels_from_scores(scores: ArrayLike, known_labels: ArrayLike | None = None)
 
 
 def checked_labels(labels: ArrayLike) -> Ints:
-    """Labels ``(n,)`` as int64; refuses values that are neither a class nor -1.
-
-    Examples
-    --------
-    >>> checked_labels([0, -2])
-    Traceback (most recent call last):
-    fedul_flwr.errors.UserError: label -2 is neither a class from 0 nor -1 for unlabeled
-    """
+    """Labels ``(n,)`` as int64; refuses values that are neither a class nor -1."""
     checked = np.asarray(labels)
     if checked.size == 0:
         checked = checked.astype(np.int64)

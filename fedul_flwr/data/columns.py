@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import parse_json, read_object, user_path
@@ -45,7 +45,6 @@ MISSING_TEXTS = frozenset(
 """Texts that say that a value is missing, in every kind of file."""
 
 _VALUES = ("categories", "fill", "mean", "scale", "below")
-_KEYS = {"name", "other", *_VALUES}
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -238,50 +237,60 @@ def _parse(content: Mapping[str, Any], where: str) -> Columns:
     return columns
 
 
+_Text = Annotated[str, Field(min_length=1)]
+
+
+class _Written(BaseModel):
+    """A column as a file writes it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    name: Annotated[str, AfterValidator(column_name)]
+    categories: Annotated[list[_Text], Field(min_length=1)] | None = None
+    mean: float | None = None
+    scale: Annotated[float, Field(gt=0)] | None = None
+    other: bool = False
+    fill: float | str | None = None
+    below: Annotated[float, Field(ge=0, le=1)] | None = None
+
+
 def _parse_column(one: Any, where: str) -> Column:
-    written = one.get("name") if isinstance(one, dict) else None
-    if not isinstance(written, str) or not (name := column_name(written)):
+    try:
+        written = _Written.model_validate(one)
+    except ValidationError as error:
+        named = one.get("name") if isinstance(one, dict) else None
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise UserError(
+            f"{where}: column {named!r}, {key}: {first['msg']}.", "columns-file-wrong"
+        ) from None
+    if not written.name:
         raise UserError(f'{where}: every column needs a "name".', "columns-file-wrong")
-
-    def refuse(what: str) -> UserError:
-        return UserError(f"{where}: column {name!r} {what}.", "columns-file-wrong")
-
-    if odd := [key for key in one if key not in _KEYS]:
-        raise refuse(f"has the unknown key {odd[0]!r}")
-    keys = ("mean", "scale", "below")
-    numbers: dict[str, Any] = {key: one[key] for key in keys if one.get(key) is not None}
-    categories, fill, other = one.get("categories"), one.get("fill"), one.get("other", False)
-    if not isinstance(other, bool) or (other and categories is None):
-        raise refuse('has an "other" that is not true or false, or no categories beside it')
-    if categories is None:
-        numbers |= {} if fill is None else {"fill": fill}
-        for key, value in numbers.items():
-            if not _is_number(key, value):
-                bounds = {"scale": " above 0", "below": " from 0 to 1"}
-                raise refuse(f"has a {key} that is no finite number{bounds.get(key, '')}")
-        numbers = {key: float(value) for key, value in numbers.items()}
-        return Column(name, **numbers)
-    if numbers:
-        raise refuse("has categories, so it has no mean, scale or below")
-    is_list = isinstance(categories, list) and bool(categories)
-    if not is_list or not all(isinstance(value, str) and value for value in categories):
-        raise refuse("has categories that are no list of texts")
-    _refuse_twice(categories, f"{where}, column {name!r}")
-    if gaps := [value for value in categories if value.strip() in MISSING_TEXTS]:
-        raise refuse(f"has the category {gaps[0]!r}, which is a missing value")
-    column = Column(name, tuple(categories), other=other, fill=fill)
-    if fill is not None and fill not in column.values:
-        raise refuse(f"has a fill that is none of its categories ({', '.join(column.values[:20])})")
+    column = Column(**{**dict(written), "categories": _tuple(written.categories)})
+    name, fill, values = column.name, column.fill, column.values
+    _refuse_twice(values, f"{where}, column {name!r}")
+    if column.categories is None:
+        is_right = not column.other and (fill is None or _is_float32(fill))
+    else:
+        numbers = {column.mean, column.scale, column.below}
+        is_right = numbers == {None} and (fill is None or fill in values)
+        is_right &= not any(value.strip() in MISSING_TEXTS for value in column.categories)
+    if not is_right:
+        raise UserError(
+            f"{where}: column {name!r} is neither a number, with a finite fill, mean, scale and "
+            "below, nor a category, with other and a fill of its categories, none of which is a "
+            "missing value.",
+            "columns-file-wrong",
+        )
     return column
 
 
-def _is_number(key: str, value: Any) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    # JSON has whole numbers beyond every float; what fills a gap is stored as float32.
-    largest = _LARGEST if key == "fill" else sys.float_info.max
-    low, high = {"scale": (5e-324, largest), "below": (0, 1)}.get(key, (-largest, largest))
-    return low <= value <= high
+def _tuple(values: list[str] | None) -> tuple[str, ...] | None:
+    return None if values is None else tuple(values)
+
+
+def _is_float32(value: float | str) -> bool:
+    return not isinstance(value, str) and abs(value) <= _LARGEST
 
 
 def _refuse_twice(names: Sequence[str], where: str) -> None:

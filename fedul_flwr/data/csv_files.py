@@ -59,10 +59,7 @@ Forms = Mapping[tuple[str, str], int]
 
 
 def plain_numbers(table: Table, names: Iterable[str]) -> Table:
-    """The table with numbers of the columns ``names`` as Python writes them, ``1234.5``.
-
-    A column in which less than half of the cells are numbers keeps its texts.
-    """
+    """The table with numbers of the columns ``names`` as Python writes them, ``1234.5``."""
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 
@@ -565,10 +562,7 @@ def _without_header(path: Path) -> UserError:
 
 
 def read_csv_rows(path: Path) -> tuple[list[list[str]], str]:
-    """Rows of a small CSV file, the header first, and how it was read if not as usual.
-
-    Cells are stripped of spaces, and empty rows left out; nothing is a missing value.
-    """
+    """Rows of a small CSV file, the header first, and how it was read if not as usual."""
     cells, twice, _, notes = _read(path)
     if "" in twice:
         raise UserError(f"{path} has a column without a name: name or remove it.", "csv-header")

@@ -49,12 +49,7 @@ _NEARLY_BLACK, _MANY = 4, 9
 
 @dataclass
 class Survey:
-    """What a collection's images have in common.
-
-    Attributes
-    ----------
-    depths : of files with more than 8 bits, how many use so many bits, and an example of them.
-    """
+    """What a collection's images have in common."""
 
     sizes: dict[tuple[int, int], str] = field(default_factory=dict)
     color: bool = False
@@ -123,13 +118,7 @@ class Images(ABC):
 
 @dataclass(frozen=True)
 class EncodedImages(Images):
-    """Images as PNG, JPEG, ... in files or in memory.
-
-    Attributes
-    ----------
-    batches : function that starts a pass over the images in order, in lists of at most ``BLOCK``.
-    bits : bits of the values in files of 16, or :data:`UNKNOWN_BITS`.
-    """
+    """Images as PNG, JPEG, ... in files or in memory."""
 
     where: str
     count: int
@@ -220,12 +209,7 @@ def list_batches(items: Sequence[Item]) -> Iterator[list[Item]]:
 
 
 class Inspected(NamedTuple):
-    """What an image's header says.
-
-    Attributes
-    ----------
-    size : ``(height, width)`` once it is upright.
-    """
+    """What an image's header says."""
 
     size: tuple[int, int]
     color: bool
@@ -242,12 +226,7 @@ def inspect_image(name: str, content: bytes | Path) -> Inspected:
 
 
 def decode_image(name: str, content: bytes | Path, shape: Shape, bits: int = UNKNOWN_BITS) -> Bytes:
-    """Decode one image and convert it to ``shape``.
-
-    Parameters
-    ----------
-    shape : ``(height, width, channels)``; resizing is bilinear, transparency is dropped.
-    """
+    """Decode one image and convert it to ``shape``."""
     with _open(name, content) as image:
         return to_shape(upright(_to_8_bits(image, bits), image), shape)
 

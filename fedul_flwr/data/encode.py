@@ -130,22 +130,13 @@ def _is_category(cells: Cells) -> bool:
         )
     commas = _matches(present, _DECIMAL_COMMA)
     if commas.any() and (numeric | commas).all():
-        example = _first(present.filter(pa.array(commas)))
-        raise UserError(
-            f"{cells.here} holds numbers with a decimal comma, such as {example!r}: write them "
-            "with a decimal point.",
-            "decimal-mark",
-        )
+        _refuse_odd_texts(cells, present.filter(pa.array(commas)))
     if 2 * number.sum() >= len(present):  # True, False and unknown are words
         _refuse_odd_texts(cells, present.filter(pc.invert(pa.array(numeric))))
     # Numbers that all have the same sign or unit, such as 5 %, are no categories.
     units = pc.unique(pc.replace_substring_regex(present, _QUANTITY, r"\1\2"))
     if len(units) == 1 and len(pc.unique(present)) > 1 and _matches(present, _QUANTITY).all():
-        raise UserError(
-            f"{cells.here} holds numbers with a unit or sign, such as {_first(present)!r}: write "
-            "the numbers alone, or name the categories of the column in a columns file.",
-            "cell-not-a-number",
-        )
+        _refuse_odd_texts(cells, present)
     return True
 
 
@@ -167,8 +158,8 @@ def _refuse_odd_texts(cells: Cells, odd: Any) -> None:
     rule = 'a number with a "below", or ' if _matches(odd, _BOUND).all() else ""
     raise UserError(
         f"{cells.here} holds {_first(odd)!r}{more}, where a number is needed, "
-        f"{'the first ' * (len(odd) > 1)}in row {row}: write it with a decimal point, leave the "
-        f"cell empty, or say in a columns file what the column is: {rule}categories.",
+        f"{'the first ' * (len(odd) > 1)}in row {row}: write it with a point and no unit, leave "
+        f"the cell empty, or say in a columns file what the column is: {rule}categories.",
         "cell-not-a-number",
     )
 
@@ -292,11 +283,7 @@ def _without_dictionary(cells: Cells) -> Any:
     try:
         return cells.column.cast(kind.value_type)
     except pa.ArrowException:  # of intervals and the like
-        raise UserError(
-            f"{cells.here} holds categories of the type {kind.value_type}; texts or numbers are "
-            "allowed.",
-            "column-type",
-        ) from None
+        raise _other_type(cells, kind.value_type) from None
 
 
 def canonical(text: str) -> str:
@@ -361,7 +348,11 @@ def _refuse_other_types(cells: Cells) -> None:
         raise UserError(
             f"{cells.here} holds dates or times ({kind}): {_NO_DATE}.", "column-of-dates"
         )
-    raise UserError(
+    raise _other_type(cells, kind)
+
+
+def _other_type(cells: Cells, kind: Any) -> UserError:
+    return UserError(
         f"{cells.here} has the type {kind}; numbers, texts, or one column of lists of numbers are "
         "allowed.",
         "column-type",
@@ -428,10 +419,7 @@ def _fill(column: Column, present: Floats, missing: Missing) -> float | str:
 
 
 def encode(tables: Sequence[Table], columns: Columns) -> list[VectorPoints]:
-    """Vectors of the features of ``columns``: numbers as they are, categories one-hot.
-
-    The vector of a row depends on no other row.
-    """
+    """Vectors of the features of ``columns``: numbers as they are, categories one-hot."""
     _refuse_doubtful_points(tables, columns)
     fills = np.array(columns.fills())
     encoded = []

@@ -5,7 +5,6 @@ Images and labels are read separately: a function that returns images never open
 
 from __future__ import annotations
 
-import math
 import os
 import unicodedata
 import zipfile
@@ -68,10 +67,7 @@ def is_hidden(name: str) -> bool:
 
 
 def composed(name: str) -> str:
-    """``name`` with composed letters (Unicode NFC), so that names of files and of classes compare.
-
-    macOS writes an umlaut in a file's name as two characters, other systems and programs as one.
-    """
+    """``name`` with composed letters (Unicode NFC), so that names of files and classes compare."""
     return unicodedata.normalize("NFC", name)
 
 
@@ -180,10 +176,7 @@ def as_pixels(images: NDArray[Any]) -> Bytes | None:
 
 
 def npz_split(path: Path, inputs: Images | Table) -> Split:
-    """Read ``labels`` and perhaps further ``(n,)`` arrays of an ``.npz`` file with ``inputs``.
-
-    Names of the classes are the array ``class_names``, if there is one.
-    """
+    """Read ``labels`` and perhaps further ``(n,)`` arrays of an ``.npz`` file with ``inputs``."""
     count = len(inputs)
     labels = class_labels(npz_array(path, "labels"), f"Array 'labels' of {path}", count)
     columns = {}
@@ -228,10 +221,8 @@ def npz_array(path: Path, name: str) -> NDArray[Any]:
             f"{path} has no array {name!r}; its arrays are: {', '.join(names)}.", "array-wrong"
         )
     unreadable = f"Array {name!r} of {path} cannot be read; it must hold numbers and be whole."
-    with _readable_npz(path, unreadable):
-        _check_size(path, name)
-        with np.load(path, allow_pickle=False) as file:
-            return np.asarray(file[name])
+    with _readable_npz(path, unreadable), np.load(path, allow_pickle=False) as file:
+        return np.asarray(file[name])
 
 
 @contextmanager
@@ -245,23 +236,3 @@ def _readable_npz(path: Path, unreadable: str) -> Iterator[None]:
     except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         # TypeError: a plain .npy array under this name is not a context manager.
         raise UserError(unreadable, "file-not-readable") from error
-
-
-def _check_size(path: Path, name: str) -> None:
-    """Raise a ValueError if an array's header promises another size than its file has.
-
-    NumPy would allocate what the header says.
-    """
-    with zipfile.ZipFile(path) as file:
-        member = next(m for m in file.namelist() if m in (name, f"{name}.npy"))
-        with file.open(member) as stream:
-            version = np.lib.format.read_magic(stream)
-            read = np.lib.format.read_array_header_1_0
-            if version > (1, 0):
-                read = np.lib.format.read_array_header_2_0
-            shape, _, dtype = read(stream)
-            if min(shape, default=0) < 0:
-                raise ValueError("negative shape")
-            size = file.getinfo(member).file_size - stream.tell()
-        if not dtype.hasobject and math.prod(shape) * dtype.itemsize != size:
-            raise ValueError("the header promises another size")

@@ -61,28 +61,11 @@ def load_unlabeled_sets(
     """Load a client's unlabeled sets and their class priors.
 
     Labels are never read, even if a set's file has some.
-
-    Parameters
-    ----------
-    path : a folder with ``priors.csv`` or ``counts.csv``
-        (:func:`~fedul_flwr.data.local_files.read_stated_priors`) and, for every set it names, a
-        sub-folder of images, a ``.parquet`` or an ``.npz`` file of that name; for vectors one of
-        these files or a ``.csv``.
-
-    Returns
-    -------
-    UnlabeledSets with the sets in the order of ``priors.csv`` and priors float64 ``(M, K)`` in the
-    order of ``class_names``. Shares are only checked to be finite numbers; ``images`` is
-    memory-mapped read-only.
     """
     root = _data_folder(path, f"{PRIORS_FILE} and the sets")
     names = list(map(str, range(num_classes)))
     if class_names is not None:
         names = list(map(composed, class_names))
-    if len(names) != num_classes:
-        raise UserError(
-            f"{len(names)} class names were given for {num_classes} classes.", "class-names-wrong"
-        )
     priors = read_stated_priors(root, names)
     sets = list(priors.names)
     collections = _find_sets(root, sets, priors.file, input_shape, table)
@@ -122,13 +105,7 @@ def client_folders(path: str | Path, num_clients: int) -> list[Path]:
             "folder-missing",
             setting="client-data",
         )
-    folders = sorted(entry for entry in root.iterdir() if not is_hidden(entry.name))
-    for entry in folders:
-        if not entry.is_dir():
-            raise UserError(
-                f"{entry} is no folder; client-data holds one folder per client and nothing else.",
-                "folder-layout",
-            )
+    folders = sorted(e for e in root.iterdir() if e.is_dir() and not is_hidden(e.name))
     if len(folders) != num_clients:
         raise UserError(
             f"Setting client-data: {root} holds {len(folders)} folders, one per client, "
@@ -156,10 +133,9 @@ def open_points(
             f"{path} does not exist; give {kinds}a {any_of(tables)} file.", "file-missing"
         )
     points: Images | Table | Texts
-    if id_column and single:
+    if id_column and (single or root.suffix.lower() == ".npz"):
         raise UserError(
-            f"--id-column {id_column!r} is for tables in .csv and .parquet files; images are named "
-            "by their files.",
+            f"--id-column {id_column!r} is for tables in .csv and .parquet files.",
             "option-without-effect",
             option="--id-column",
         )
@@ -199,11 +175,9 @@ def _find_sets(
         if name not in sets and entry.is_file() and entry.suffix.lower() in tables:
             name = composed(entry.stem)
         if name not in sets:
-            if entry.is_file() and entry_name.split(".")[0] in sets:  # jan.tsv, jan.csv.gz
-                raise UserError(f"The set {entry} must be {_forms('', tables)}.", "folder-layout")
             raise UserError(
-                f"{entry} is not a set that {naming} names ({', '.join(sets)}); nothing else "
-                "may lie there.",
+                f"{entry} is not a set that {naming} names ({', '.join(sets)}), as "
+                f"{_forms('', tables)}; nothing else may lie there.",
                 "folder-layout",
             )
         if name in entries:
@@ -353,26 +327,17 @@ def _has_class_folders(
     if odd or not folders.keys() & set(class_names):
         if form == "auto" and (labels_file.exists() or not folders.keys() & set(class_names)):
             return False
-        what = f"{odd[0]} is no folder of a class" if odd else f"{root} holds no folder of a class"
-        what = (
-            f"{what}; they must be called {', '.join(class_names)} or {UNLABELED_FOLDER}, with "
-            "nothing beside them; if folders are no classes, say format = 'files' in the node "
-            "config."
+        raise OwnDataError(
+            f"{odd[0] if odd else root} is no folder of a class; they must be called "
+            f"{', '.join(class_names)} or {UNLABELED_FOLDER}, with nothing beside them; if folders "
+            "are no classes, say format = 'files' in the node config.",
+            "folder-layout",
         )
-        if odd and odd[0].is_dir():
-            raise OwnDataError(what, "label-unknown")
-        raise OwnDataError(what, "folder-layout")
     if labels_file.exists():
         raise OwnDataError(
             f"{root} holds class folders, and {labels_file} gives labels too; remove one of them, "
             "or say format = 'files' in the node config to read the file.",
             "files-contradict",
-        )
-    if UNLABELED_FOLDER in class_names:
-        raise OwnDataError(
-            f"A class is called {UNLABELED_FOLDER!r}, as the folder of images without a label is; "
-            f"give the labels of {root} in {LABELS_FILE}.",
-            "class-names-wrong",
         )
     return True
 

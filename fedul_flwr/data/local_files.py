@@ -65,10 +65,7 @@ def data_files(shape: InputShape) -> tuple[str, ...]:
 
 
 def open_file(path: Path, shape: InputShape, options: TableOptions) -> Images | Table | Texts:
-    """The points of a file, images, vectors or texts by the ``shape`` of one of them.
-
-    Labels in it are never read.
-    """
+    """The points of a file, images, vectors or texts by the ``shape`` of one of them."""
     if len(shape) < 2:
         from fedul_flwr.data.table_files import read_table
 
@@ -318,12 +315,8 @@ def _from_shares(file: Path, names: list[str], cells: list[list[str]]) -> Stated
 
 
 def _check_interval_sums(file: Path, name: str, low: Floats, high: Floats) -> None:
-    if (low > high).any():
-        raise OwnDataError(
-            f"The row of set {name!r} in {file} has an interval that ends before it begins.",
-            "priors-cell",
-        )
-    if low.sum() > 1 + SUM_TOLERANCE or high.sum() < 1 - SUM_TOLERANCE:
+    turned = (low > high).any()
+    if turned or low.sum() > 1 + SUM_TOLERANCE or high.sum() < 1 - SUM_TOLERANCE:
         raise OwnDataError(
             f"The intervals of set {name!r} in {file} allow sums from {low.sum():.4g} to "
             f"{high.sum():.4g}; class priors sum to 1.",

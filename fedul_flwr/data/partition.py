@@ -239,13 +239,7 @@ def partition_points(
     num_clients: int,
     config: RunConfig,
 ) -> list[Ints]:
-    """Split positions ``0..n-1`` of the training points over the clients.
-
-    Parameters
-    ----------
-    labels : ``(n,)``, classes, used only for the split. Points without label (``-1``) count as one
-        more class, and are refused by ``majority`` and ``imbalanced``.
-    """
+    """Split positions ``0..n-1`` of the training points over the clients."""
     if len(labels) < num_clients:
         raise UserError(
             f"{len(labels)} training points cannot be split over {num_clients} clients.",

@@ -183,15 +183,8 @@ def open_array(file: Path) -> NDArray[Any]:
     A process of a simulation serves many clients, and maps each file once: the first access to a
     page of a new map takes longer than copying it.
     """
-    try:
-        status = file.stat()
-        return map_version(file, status.st_ino, status.st_mtime_ns, status.st_size)
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(
-            f"The cached array {file} is missing or damaged; delete {file.parent} and it is "
-            "built again.",
-            "file-damaged",
-        ) from error
+    status = file.stat()
+    return map_version(file, status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=8)

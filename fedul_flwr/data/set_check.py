@@ -32,8 +32,8 @@ class SetCheck:
 
     Attributes
     ----------
-    reason : why the sets are refused, only for the client; empty if they are accepted.
-    public_reason : the same for the server, with numbers from 0 instead of names of sets.
+    reason : why the sets are refused, empty if they are accepted; a set is named by its number
+        from 0, ``at``, as names of sets and ``details`` are for the client alone.
     condition_number : condition number of Pi; infinite below full column rank.
     """
 
@@ -42,14 +42,21 @@ class SetCheck:
     num_points: int
     condition_number: float
     warnings: tuple[str, ...] = ()
-    public_reason: str = ""
     code: str = ""
     rank: int = 0
+    at: int | None = None
+    details: str = ""
 
     @property
     def accepted(self) -> bool:
         """Whether the client can take part."""
         return not self.reason
+
+    def told(self, names: Sequence[object]) -> str:
+        """The reason for the client, with the set's name."""
+        if self.at is None:
+            return self.reason
+        return self.reason.replace(f"set '{self.at}'", f"set '{names[self.at]}'") + self.details
 
 
 def check_sets(
@@ -58,7 +65,6 @@ def check_sets(
     *,
     strict_rank: bool = False,
     min_sets: int | None = None,
-    set_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     tolerances: Floats | None = None,
 ) -> SetCheck:
@@ -68,22 +74,13 @@ def check_sets(
     its tolerance, fewer sets than ``min_sets``, an empty set, and with ``strict_rank`` a Pi of
     rank below K. Without ``strict_rank`` a rank below K gives a warning with the absent classes:
     Theorem 4 then does not hold for this client alone, but the federation can still learn.
-
-    Parameters
-    ----------
-    priors : ``(M, K)``.
-    set_sizes : ``(M,)``.
-    tolerances : ``(M,)``, of the rows' sums; default
-        :data:`~fedul_flwr.config.base.SUM_TOLERANCE`.
     """
     num_sets, num_classes = priors.shape
-    numbers = [str(m) for m in range(num_sets)]
     class_names = class_names or [str(k) for k in range(num_classes)]
     least = num_classes if min_sets is None else min_sets
     if tolerances is None:
         tolerances = np.full(num_sets, SUM_TOLERANCE)
-    reason, code = _refusal(priors, set_sizes, set_names or numbers, least, tolerances)
-    stated, _ = _refusal(priors, set_sizes, numbers, least, tolerances, with_sums=False)
+    at, reason, details, code = _refusal(priors, set_sizes, least, tolerances)
     condition, rank = np.inf, 0
     if not reason:
         singular = np.linalg.svd(priors, compute_uv=False)
@@ -93,7 +90,7 @@ def check_sets(
     warnings: list[str] = []
     if not reason and rank < num_classes:
         if strict_rank:
-            reason = stated = f"its priors have rank {rank}, below {num_classes} classes"
+            reason = f"its priors have rank {rank}, below {num_classes} classes"
             code = "priors-rank"
         else:
             absent = [class_names[int(k)] for k in np.flatnonzero(priors.sum(axis=0) == 0)]
@@ -108,30 +105,14 @@ def check_sets(
             "sets that differ more in their classes would help"
         )
     num_points = int(set_sizes.sum())
-    return SetCheck(reason, num_sets, num_points, condition, tuple(warnings), stated, code, rank)
+    found = SetCheck(reason, num_sets, num_points, condition, tuple(warnings), code, rank)
+    return replace(found, at=at, details=details)
 
 
 def check_counts(
-    check: SetCheck,
-    priors: Floats,
-    set_sizes: Ints,
-    certain: bool,
-    bag_size: int = 0,
-    set_names: Sequence[str] = (),
+    check: SetCheck, priors: Floats, set_sizes: Ints, certain: bool, bag_size: int = 0
 ) -> SetCheck:
-    """``check``, or a refusal if it is accepted and the class counts of a set are not exact.
-
-    Parameters
-    ----------
-    priors, set_sizes : ``(M, K)`` and ``(M,)``, as in :func:`check_sets`.
-
-    Examples
-    --------
-    >>> priors, sizes = np.array([[0.75, 0.25]]), np.array([6])
-    >>> check = check_sets(priors, sizes, min_sets=1)
-    >>> check_counts(check, priors, sizes, certain=True).reason
-    "the class shares of set '0' times its points are no whole numbers, and exact counts are needed"
-    """
+    """``check``, or a refusal if it is accepted and the class counts of a set are not exact."""
     if not check.accepted:
         return check
     counts = priors * set_sizes[:, None]
@@ -140,7 +121,7 @@ def check_counts(
     cut = set_sizes > bag_size if bag_size else np.zeros(len(set_sizes), dtype=bool)
     if not certain:
         text = "its class shares are uncertain, and exact counts are needed"
-        return replace(check, reason=text, public_reason=text, code="class-priors-wrong")
+        return replace(check, reason=text, code="class-priors-wrong")
     wrong, subject, kind = apart, "the class shares of set", "class-priors-wrong"
     why = "times its points are no whole numbers, and exact counts are needed"
     if cut.any():
@@ -151,38 +132,30 @@ def check_counts(
     if not wrong.any():
         return check
     m = int(np.argmax(wrong))
-    name = set_names[m] if set_names else str(m)
-    reason, public_reason = (f"{subject} {x!r} {why}" for x in (name, str(m)))
-    return replace(check, reason=reason, public_reason=public_reason, code=kind)
+    return replace(check, reason=f"{subject} '{m}' {why}", code=kind, at=m)
 
 
 def _refusal(
-    priors: Floats,
-    set_sizes: Ints,
-    set_names: Sequence[str],
-    min_sets: int,
-    tolerances: Floats,
-    *,
-    with_sums: bool = True,
-) -> tuple[str, str]:
-    num_sets, num_classes = priors.shape
-    for m in range(num_sets):
-        if set_sizes[m] == 0:  # first, because the realized priors of an empty set are zero
-            return f"set {set_names[m]!r} is empty", "points-missing"
-        row = priors[m]
+    priors: Floats, set_sizes: Ints, min_sets: int, tolerances: Floats
+) -> tuple[int | None, str, str, str]:
+    """The refused set, why, what only the client may read of it, and the error's code."""
+    wrong = "class-priors-wrong"
+    for m, (row, size) in enumerate(zip(priors, set_sizes, strict=True)):
+        if size == 0:  # first, because the realized priors of an empty set are zero
+            return m, f"set '{m}' is empty", "", "points-missing"
         if not np.isfinite(row).all() or (row < 0).any():
-            reason = f"set {set_names[m]!r} has a negative or non-finite class prior"
-            return reason, "class-priors-wrong"
+            return m, f"set '{m}' has a negative or non-finite class prior", "", wrong
         if abs(row.sum() - 1) > tolerances[m]:
-            reason = f"the class priors of set {set_names[m]!r} do not sum to 1"
-            explained = f": they sum to {row.sum():.6g}, and rounding explains {tolerances[m]:.2g}"
-            return reason + explained * with_sums, "class-priors-wrong"
-    if num_sets < min_sets:
-        if min_sets < num_classes:
-            reason = "it has one set, and the set of a point tells nothing if there is one"
-            return reason, "too-few-sets"
-        return f"it has {num_sets} sets, fewer than the {num_classes} classes", "too-few-sets"
-    return "", ""
+            sums = f": they sum to {row.sum():.6g}, and rounding explains {tolerances[m]:.2g}"
+            return m, f"the class priors of set '{m}' do not sum to 1", sums, wrong
+    num_sets, num_classes = priors.shape
+    if num_sets >= min_sets:
+        return None, "", "", ""
+    if min_sets < num_classes:
+        reason = "it has one set, and the set of a point tells nothing if there is one"
+    else:
+        reason = f"it has {num_sets} sets, fewer than the {num_classes} classes"
+    return None, reason, "", "too-few-sets"
 
 
 def identifiable_directions(clients: Sequence[Floats]) -> int:

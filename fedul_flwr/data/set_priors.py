@@ -49,18 +49,7 @@ class Dirichlet:
 
     @classmethod
     def from_counts(cls, counts: ArrayLike) -> Self:
-        """Posterior of counts under Jeffreys' prior, Dirichlet(counts + 1/2).
-
-        Parameters
-        ----------
-        counts : ``(M, K)``, how many labeled points of every set have each class.
-
-        Examples
-        --------
-        >>> found = Dirichlet.from_counts([[9, 0]])
-        >>> found.means.round(4).tolist(), found.concentrations.tolist()
-        ([[0.95, 0.05]], [10.0])
-        """
+        """Posterior of counts under Jeffreys' prior, Dirichlet(counts + 1/2)."""
         alpha = np.asarray(counts, dtype=np.float64) + JEFFREYS
         total = alpha.sum(axis=1)
         return cls(alpha / total[:, None], total)
@@ -129,13 +118,7 @@ _GAIN = 0.01
 
 
 def set_likelihoods(posterior: Floats, test_prior: Floats | None) -> Floats:
-    """p(x | k) up to a factor for each point, ``(n, K)``.
-
-    Parameters
-    ----------
-    posterior : ``(n, K)``, eta, rows sum to 1.
-    test_prior : ``(K,)``, pi, all positive; ``None`` is uniform.
-    """
+    """p(x | k) up to a factor for each point, ``(n, K)``."""
     return posterior if test_prior is None else np.asarray(posterior / test_prior)
 
 

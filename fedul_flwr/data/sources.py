@@ -350,11 +350,7 @@ def source_directory(
     table: TableOptions = NO_OPTIONS,
     cache: Path | None = None,
 ) -> Path:
-    """Return the folder of the decoded data set; decode it first if necessary.
-
-    Parameters and errors are those of `load_source`. A data set that changed on disk, or another
-    ``image_size`` or ``table``, gets another folder.
-    """
+    """Return the folder of the decoded data set; decode it first if necessary."""
     origin = _find(dataset, table)
     key = cache_key([origin.identity, image_size, *table.identity], origin.files)
     root = (cache_directory() if cache is None else cache) / "sources"
@@ -367,27 +363,18 @@ def source_directory(
 
 def read_source(directory: Path) -> Source:
     """Open a decoded data set from the folder that `source_directory` returned."""
-    try:
-        meta = json.loads((directory / META).read_text(encoding="utf-8"))
-        class_names, columns = tuple(meta["class_names"]), dict(meta["columns"])
-        features, bits = meta["features"], int(meta["bits"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{directory} is not a decoded data set or is damaged; delete it and it is "
-            "built again.",
-            "file-damaged",
-        ) from error
+    meta = json.loads((directory / META).read_text(encoding="utf-8"))
     train = PointArrays(
         open_array(directory / TRAIN_INPUTS),
         open_array(directory / "train_labels.npy"),
-        {name: open_array(directory / file) for name, file in columns.items()},
+        {name: open_array(directory / file) for name, file in meta["columns"].items()},
     )
     test = PointArrays(
         open_array(directory / TEST_INPUTS), open_array(directory / "test_labels.npy")
     )
-    stated_columns = parse_columns(features) if features else None
-    notes = tuple(meta.get("notes", ()))
-    return Source(train, test, class_names, stated_columns, notes, bits)
+    columns = parse_columns(meta["features"]) if meta["features"] else None
+    names, notes = tuple(meta["class_names"]), tuple(meta["notes"])
+    return Source(train, test, names, columns, notes, meta["bits"])
 
 
 def _find(dataset: str, options: TableOptions) -> _Origin:
@@ -396,21 +383,11 @@ def _find(dataset: str, options: TableOptions) -> _Origin:
     if dataset in DEMO_TABLES:
         return _Origin(dataset, (), lambda: read_demo_table(dataset))
     path = user_path(dataset)
-    if not dataset:
-        raise UserError(
-            "The data set has no name; give a folder, a hub name or 'digits'.", "data-set-missing"
-        )
-    if not path.exists() and not _looks_like_path(dataset):
+    if dataset and not path.exists() and not _looks_like_path(dataset):
         return _Origin(f"hub:{dataset}", (), lambda: _read_hub(dataset, options))
-    if not path.exists():
+    if not dataset or not path.is_dir():
         raise UserError(
-            f"The data set {dataset} does not exist; a folder must hold {_LAYOUTS}.",
-            "data-set-missing",
-        )
-    if not path.is_dir():
-        raise UserError(
-            f"The data set {dataset} is a file; name the folder with {_LAYOUTS}.",
-            "data-set-missing",
+            f"The data set {dataset!r} is no folder; one must hold {_LAYOUTS}.", "data-set-missing"
         )
     return _find_in_folder(path.resolve(), options)
 
@@ -429,13 +406,10 @@ def _find_in_folder(root: Path, options: TableOptions) -> _Origin:
         for suffix in (".parquet", ".npz", ".csv", "")
         if any(_holds(find_entry(root, f"{split}{suffix}"), suffix) for split in ("train", "test"))
     ]
-    if not origins:
+    if len(origins) != 1:
         raise UserError(
-            f"The folder {root} holds no data set; it must hold {_LAYOUTS}.", "data-set-layout"
-        )
-    if len(origins) > 1:
-        raise UserError(
-            f"The folder {root} holds several data sets; only one of {_LAYOUTS}.", "data-set-layout"
+            f"The folder {root} holds {len(origins)} data sets; it must hold one, {_LAYOUTS}.",
+            "data-set-layout",
         )
     train, test = (find_entry(root, f"{split}{origins[0]}") for split in ("train", "test"))
     for split, path in (("train", train), ("test", test)):

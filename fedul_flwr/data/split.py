@@ -87,13 +87,7 @@ def generate_sets(
     *,
     num_clients: int = 1,
 ) -> GeneratedSets:
-    """Assign a client's points to M unlabeled sets with different class priors.
-
-    Parameters
-    ----------
-    labels : ``(N,)``, classes of all training points.
-    points : ``(n,)``, this client's points.
-    """
+    """Assign a client's points to M unlabeled sets with different class priors."""
     rng = stream(seed, "sets", client)
     num_sets, most = settings.num_sets, settings.num_sets_max
     if most:
@@ -190,14 +184,6 @@ def add_prior_noise(priors: Floats, epsilon: float, rng: np.random.Generator) ->
     Pi·(1 + eps·(2·gamma − 1)), gamma ~ U[0, 1] per entry, the identity at eps = 0 (the text's
     factor 1 + (2·eps − 1)·gamma is not); clipped to [0, 1]; rows normalized. A row that is clipped
     to all zeros keeps its old values.
-
-    Parameters
-    ----------
-    priors : ``(M, K)``, rows of class priors.
-
-    Returns
-    -------
-    ``(M, K)``, rows of class priors.
     """
     factor = 1 + epsilon * (2 * rng.random(priors.shape) - 1)
     noisy = np.clip(priors * factor, 0, 1)
@@ -355,17 +341,7 @@ def _bounds(arrays: dict[str, NDArray[Any]], client: int) -> tuple[slice, slice]
 def assign_labels_to_clients(
     labels: Sequence[Ints], options: LabelSettings, seed: int
 ) -> tuple[list[Ints], list[Bools]]:
-    """Assign labels to clients' points, and set their new points aside.
-
-    Parameters
-    ----------
-    labels : one ``(n_c,)`` per client, true labels of its points; ``-1`` for unknown.
-
-    Returns
-    -------
-    observed : one ``(n_c,)`` per client, its given labels, ``-1`` for points without.
-    new : one ``(n_c,)`` per client, true for points to predict; none of them has a given label.
-    """
+    """Assign labels to clients' points, and set their new points aside."""
     shares = label_shares(len(labels), options, seed)
     classes = label_classes(labels, options, seed)
     assigned = [
@@ -376,10 +352,7 @@ def assign_labels_to_clients(
 
 
 def label_shares(num_clients: int, options: LabelSettings, seed: int) -> Ints | Floats:
-    """``(C,)``: number of labels of each client: 0, or equal up to 1.
-
-    With ``options.fraction`` it is the fraction of its points that get a label.
-    """
+    """``(C,)``: number of labels of each client: 0, or equal up to 1."""
     order = _clients_in_order(num_clients, seed)
     chosen = order[: max(1, round(options.labeled_clients * num_clients))]
     if options.fraction:
@@ -700,12 +673,7 @@ class ReleasedSplit(NamedTuple):
 def read_released_split(
     file: Path, train_labels: Ints, class_names: Sequence[str]
 ) -> ReleasedSplit:
-    """Read a split file of the XCLP authors' code.
-
-    Parameters
-    ----------
-    train_labels : ``(N,)``, true labels of the training data, -1 for none.
-    """
+    """Read a split file of the XCLP authors' code."""
     points, classes, owners, labeled = _parse(file)
     if points.max(initial=-1) >= len(train_labels):
         raise ValueError(
@@ -795,11 +763,7 @@ class Split:
 
 
 def build_split(source_directory: Path, num_clients: int, config: RunConfig) -> Split:
-    """Build the federation that ``config`` describes, or open it if it exists.
-
-    It depends only on the data, the number of clients, the seed and the settings of data, so that
-    all methods in a comparison on the same kind of data share it.
-    """
+    """Build the federation that ``config`` describes, or open it if it exists."""
     described = [FORMAT_VERSION, str(source_directory), num_clients, split_settings(config)]
     key = cache_key(described, split_file(config[LabelSettings].split))
     directory = cache_directory() / "splits" / key
@@ -811,10 +775,7 @@ def build_split(source_directory: Path, num_clients: int, config: RunConfig) -> 
 
 
 def split_settings(config: RunConfig) -> dict[str, Scalar]:
-    """The settings that determine the clients' points and their form, for a given data set.
-
-    For a method without sets, settings of sets have their defaults.
-    """
+    """The settings that determine the clients' points and their form, for a given data set."""
     partly_labeled = find_method(config.method).data in PARTLY_LABELED
     kind: type[Settings] = LabelSettings if partly_labeled else UnlabeledSetSettings
     of_table = _of_table(config[kind], kind)

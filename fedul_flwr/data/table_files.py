@@ -159,12 +159,6 @@ def read_table(
     import pyarrow as pa
 
     if path.suffix.lower() == ".npz":
-        if id_column:
-            raise UserError(
-                f"--id-column {id_column!r}: {path} has no columns with names.",
-                "option-without-effect",
-                option="--id-column",
-            )
         refuse_texts_in_npz(path, options)
         vectors = npz_table(path)
         return [str(row) for row in range(len(vectors))], vectors
@@ -179,15 +173,7 @@ def read_table(
                 "option-not-allowed",
                 option="--id-column",
             )
-        try:
-            names = table.column(id_column).cast(pa.string()).fill_null("").to_pylist()
-        except pa.ArrowException:
-            raise UserError(
-                f"--id-column {id_column!r} of {path} has the type {table.type_of(id_column)}; "
-                "texts or numbers are needed.",
-                "column-type",
-                option="--id-column",
-            ) from None
+        names = table.column(id_column).cast(pa.string()).fill_null("").to_pylist()
         rest = [name for name in table.names if name != id_column]
         table = replace(table, content=table.content.select(rest))
     if options.text:
@@ -232,10 +218,7 @@ def has_vectors(path: Path) -> bool:
 
 
 def table_split(table: Table, options: TableOptions) -> Split:
-    """Read a table with labels: of texts if asked for, of images if it has some, or of features.
-
-    Labels are a ClassLabel, or values as :mod:`fedul_flwr.data.class_labels` says.
-    """
+    """Read a table with labels: of texts if asked for, of images if it has some, or of features."""
     label = _label_column(table, options.label)
     inputs: Images | Table | Texts
     if options.text:

@@ -25,12 +25,7 @@ BLOCK = 4096
 
 @dataclass(frozen=True)
 class VectorPoints:
-    """Vectors of one split or set, ready to be stored.
-
-    Attributes
-    ----------
-    values : float32 ``(n, d)``.
-    """
+    """Vectors of one split or set, ready to be stored."""
 
     where: str
     values: NDArray[Any]

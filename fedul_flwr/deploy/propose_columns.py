@@ -59,12 +59,7 @@ _ID_NAME = re.compile(
 
 @dataclass
 class _Facts:
-    """What one column holds at one owner.
-
-    Attributes
-    ----------
-    counts : rows by category; of a number, by its first two different values.
-    """
+    """What one column holds at one owner."""
 
     kind: str
     rows: int = 0

@@ -1,4 +1,4 @@
-"""``fedul-flwr deploy status``: owners of a consortium, their nodes, and the nodes' states."""
+"""``fedul-flwr deploy status`` and ``backup``: nodes, and what a server needs to come back."""
 
 from __future__ import annotations
 

@@ -32,15 +32,6 @@ def run_deployed(
 
     Ctrl-C stops the run. Progress and results are read from ``config.output``, to which the
     SuperLink's machine writes: on another machine progress shows the start and the end alone.
-
-    Parameters
-    ----------
-    superlink : name of the connection in ``config.toml`` of ``$FLWR_HOME`` (``~/.flwr``).
-    named : whether the user has named ``config.output``; if not, it gets a suffix where it exists.
-
-    Returns
-    -------
-    Directory of the results, or None if they are on another machine.
     """
     from fedul_flwr.data.run_files.store import ERROR, SUMMARY, lock_directory, require_unlocked
     from fedul_flwr.engine.flower_run import (

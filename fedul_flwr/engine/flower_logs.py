@@ -11,13 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def flower_logs(shown: int, file: Path | None = None) -> Iterator[None]:
-    """Context in which Flower shows log records from a level on; afterwards as before.
-
-    Parameters
-    ----------
-    shown : the level, such as ``logging.ERROR``.
-    file : gets all records from ``logging.INFO`` on.
-    """
+    """Context in which Flower shows log records from a level on; afterwards as before."""
     import flwr.common  # noqa: F401  gives its log the handlers that are changed here
 
     flower = logging.getLogger("flwr")

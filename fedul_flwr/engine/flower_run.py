@@ -30,14 +30,7 @@ METHODS = ("strategies", "client_apps", "baselines")
 
 
 def app_directory() -> Path:
-    """Return the directory of this Flower app.
-
-    Returns
-    -------
-    Path
-        The repository root of an editable install. For an installed wheel, a temporary directory
-        with copies of the installed packages, removed when the interpreter exits.
-    """
+    """Return the directory of this Flower app."""
     package = Path(__file__).resolve().parents[1]
     project = package.parent / "pyproject.toml"
     if project.is_file() and "[tool.flwr.app]" in project.read_text(encoding="utf-8"):
@@ -210,12 +203,7 @@ def start_run(
     overrides: Mapping[str, bool | int | float | str],
     superlink: str,
 ) -> FlowerRun:
-    """Start a run of the app in ``app_dir``.
-
-    Parameters
-    ----------
-    overrides : run config; each key must exist in the app's ``[tool.flwr.app.config]``.
-    """
+    """Start a run of the app in ``app_dir``."""
     with tempfile.TemporaryDirectory(prefix="fedul-app-") as folder:
         app, settings = Path(folder) / "app", Path(folder) / "settings.toml"
         copy_app(app_dir, app)

@@ -196,10 +196,7 @@ def _ray_environment(env: dict[str, str], home: Path, ray_address: str) -> dict[
 
 
 def absolute(target: str) -> str:
-    """A path that does not depend on the working folder; so for a database ``sqlite:///PATH``.
-
-    What names another kind of place stays: ``http://…``, ``databricks``, ``~/…``.
-    """
+    """A path that does not depend on the working folder; so for a database ``sqlite:///PATH``."""
     head = "sqlite:///" if target.startswith("sqlite:///") else ""
     path = target.removeprefix(head)
     if path in ("", "databricks") or path.startswith("~") or (not head and ":" in path):
@@ -208,7 +205,7 @@ def absolute(target: str) -> str:
 
 
 def refuse_silent_cluster(address: str) -> None:
-    """Refuse a cluster that does not answer; ``auto`` is left to Ray, which looks on this machine."""
+    """Refuse a cluster that does not answer; ``auto`` is left to Ray, which looks here."""
     if address == "auto":
         return
     match = re.fullmatch(r"(\[[^]]+\]|[^:/]+):(\d{1,5})", address)

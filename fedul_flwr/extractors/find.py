@@ -1,4 +1,4 @@
-"""Find the extractor that setting ``features`` names."""
+"""Extractors of features by name, and features of a data set, computed once, kept on disk."""
 
 from __future__ import annotations
 
@@ -30,13 +30,7 @@ Compute = Callable[[Inputs], NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Extractor:
-    """A fixed function from points to vectors.
-
-    Attributes
-    ----------
-    identity : texts that change whenever the vectors of a point would.
-    compute : points ``(b, …)`` to float32 ``(b, d)``.
-    """
+    """A fixed function from points to vectors."""
 
     name: str
     identity: Sequence[str]

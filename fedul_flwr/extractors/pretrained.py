@@ -43,12 +43,7 @@ _FILE = "network.json"
 
 
 class Facts(NamedTuple):
-    """Facts about a network.
-
-    Attributes
-    ----------
-    side : side in pixels of the images it was trained on; 0 takes images as they are.
-    """
+    """Facts about a network."""
 
     digest: str
     side: int
@@ -57,13 +52,7 @@ class Facts(NamedTuple):
 
 @dataclass(frozen=True)
 class NetworkSource:
-    """A network that is loaded when it is needed.
-
-    Attributes
-    ----------
-    files : files that say which weights the network has; empty if that is not known before it is
-        loaded.
-    """
+    """A network that is loaded when it is needed."""
 
     name: str
     files: Sequence[Path]
@@ -131,15 +120,7 @@ def _digest(model: nn.Module) -> str:
 
 @dataclass
 class NetworkFeatures:
-    """Maps points to what the last linear layer of a network gets.
-
-    Attributes
-    ----------
-    load : returns a model, which maps inputs ``(n, c, h, w)`` in [-1, 1] to any outputs, by a
-        linear layer at the end; called at the first point.
-    side : height and width to which images are resized before (bilinear, antialiased); 0 keeps
-        their size.
-    """
+    """Maps points to what the last linear layer of a network gets."""
 
     load: Callable[[], nn.Module]
     side: int
@@ -174,11 +155,7 @@ def resized(inputs: Tensor, side: int) -> Tensor:
 
 
 def fold_batch_norm(model: nn.Module) -> nn.Module:
-    """``model`` with every batch norm behind a convolution made part of the convolution's weights.
-
-    The outputs of a model in evaluation mode stay the same up to rounding. A model whose steps
-    depend on its inputs cannot be followed, and is returned as it is.
-    """
+    """``model`` with each batch norm behind a convolution made part of its weights."""
     try:
         graph = _Layers().trace(model)
     except Exception:  # a user's own model may raise anything while it is followed
@@ -292,10 +269,7 @@ def _existing(files: list[Path]) -> list[Path]:
 
 
 def image_encoder(name: str, *, download: bool = True) -> LoadedNetwork:
-    """Image encoder ``name`` of the Hugging Face hub, downloaded on first use, or in a folder.
-
-    Without ``download`` nothing is asked of the network.
-    """
+    """Image encoder ``name`` of the Hugging Face hub, downloaded on first use, or in a folder."""
     what = f"Setting features = 'huggingface:{name}'"
     try:
         from transformers import AutoImageProcessor, AutoModel

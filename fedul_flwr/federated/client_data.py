@@ -283,7 +283,6 @@ class UnlabeledSetData(ClientData):
             self.sets.set_sizes,
             strict_rank=self.settings[AdmissionSettings].strict_rank,
             min_sets=self.min_sets,
-            set_names=self.sets.names,
             class_names=self.class_names,
             tolerances=self.sets.tolerances,
         )
@@ -292,11 +291,11 @@ class UnlabeledSetData(ClientData):
         """The result of the check; priors only with ``fedul.share-priors``."""
         check = self.set_check
         # Of simulated sets the server says the same.
-        about = (check.reason, *check.warnings) if self.folder is not None else ()
+        about = (check.told(self.set_names), *check.warnings) if self.folder is not None else ()
         for line in filter(None, (*self.sets.notes, *about)):
             print(f"Client {self.node.partition_id}: {line}")
         values: dict[str, Value] = {
-            "reason": check.public_reason,
+            "reason": check.reason,
             "num-sets": check.num_sets,
             "num-points": check.num_points,
             "condition-number": check.condition_number,
@@ -322,7 +321,9 @@ class UnlabeledSetData(ClientData):
         """Raise an error if the check of the sets refuses them."""
         check = self.set_check
         if not check.accepted:
-            text = f"Client {self.node.partition_id} cannot take part: {check.reason}."
+            text = (
+                f"Client {self.node.partition_id} cannot take part: {check.told(self.set_names)}."
+            )
             raise OwnDataError(text, check.code)
 
 

@@ -57,11 +57,7 @@ def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, 
 
 
 def raw_rows(data: ClientData) -> tuple[Inputs, Ints]:
-    """The client's points as they are, not standardized: an array, and rows of it.
-
-    Behind its columns are the client's medians, the same in each row, of which the federation makes
-    what fills a missing value in predictions. (The median of a column stays when it fills gaps.)
-    """
+    """The client's points as they are, not standardized: an array, and rows of it."""
     inputs, points = data.own_rows
     raw = inputs.raw if isinstance(inputs, ScaledInputs) else inputs
     places = median_places(data.settings, data.table.columns, raw.shape[1])
@@ -109,17 +105,12 @@ def check_moments(answer: Content, width: int) -> None:
     Points are float32 numbers, so no mean is beyond :data:`LARGEST` and no variance beyond its
     square; larger ones would make every standardized number 0.
     """
-    for key in (MEANS, VARIANCES):
-        if len(numbers(answer, key)) != width:
+    for key, least, largest in ((MEANS, -LARGEST, LARGEST), (VARIANCES, 0, LARGEST**2)):
+        values = numbers(answer, key)
+        if len(values) != width or not ((least <= values) & (values <= largest)).all():
             raise BadMessageError(
-                f"A message came with {key} of another length than {width}.", "message-form"
-            )
-    if (numbers(answer, VARIANCES) < 0).any():
-        raise BadMessageError(f"A message came with {VARIANCES} below 0.", "message-out-of-range")
-    for key, largest in ((MEANS, LARGEST), (VARIANCES, LARGEST**2)):
-        if (np.abs(numbers(answer, key)) > largest).any():
-            raise BadMessageError(
-                f"A message came with {key} beyond what points can have.", "message-out-of-range"
+                f"A message came with {key} that are not those of {width} columns.",
+                "message-out-of-range",
             )
 
 

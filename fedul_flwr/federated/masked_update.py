@@ -292,11 +292,7 @@ def common_records(records: Mapping[str, Arrays], model: Arrays, name: str) -> d
 
 
 def fewest_summed(settings: RunConfig) -> int:
-    """Fewest clients in a sum: 3, or more with ``xclp.min-labeled-clients``.
-
-    Three, as of two each can take its own part from the sum; t + 2 against t clients who share what
-    they know, as in the sum of labels.
-    """
+    """Fewest clients in a sum: 3, or more with ``xclp.min-labeled-clients``."""
     codes = settings.find(XCLPSettings)
     return max(FEWEST, codes.min_labeled_clients if codes else 0)
 

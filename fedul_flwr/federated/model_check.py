@@ -49,14 +49,7 @@ def refuse_foreign_model(
     arrays: Arrays,
     round_number: int,
 ) -> None:
-    """Refuse a model that cannot be that of a round; keep it for later rounds.
-
-    Parameters
-    ----------
-    data_shape : shape of a point, and K.
-    arrays : the model.
-    round_number : the round that starts from it, from 1.
-    """
+    """Refuse a model that cannot be that of a round; keep it for later rounds."""
     last = dict(state.ephemeral(ACCEPTED))
     reference = int(last.pop(AT_ROUND, np.array(1)))
     digest = Asked({ARRAYS: arrays}, {}).model.hex()

@@ -657,11 +657,6 @@ class Registration:
 
         A client may reconnect under a new node id, but a registered node keeps its id: its client
         is never another node's.
-
-        Parameters
-        ----------
-        answers : of the nodes; each has the number of its client.
-        taken, gone : nodes of clients that are registered, connected ones and others.
         """
         nodes, is_first = dict(taken), not self._registry.clients
         clients = {}

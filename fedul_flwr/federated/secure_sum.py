@@ -157,10 +157,7 @@ class SecureSums:
         return chosen, {ARRAYS: array_record({MASKED: form})}
 
     def _shared(self, asked: Iterable[int], question: bytes, of: Summed) -> list[int]:
-        """The clients that have shared this sum's masks; new sessions without who must leave.
-
-        Complaints are heard once: in the second try those who complain drop out of this sum.
-        """
+        """The clients that have shared this sum's masks; new sessions without who must leave."""
         self._heard = False
         present = self._without_giants(sorted(asked))
         while True:

@@ -25,18 +25,7 @@ from fedul_flwr.models import build_model
 
 
 class ServerTrainer:
-    """Trains models on the server's labeled points, with a new optimizer in each round.
-
-    Parameters
-    ----------
-    settings : the run's settings; table ``server`` has epochs and step size.
-    shape : input and classes of the model.
-    data : the labeled points.
-
-    Attributes
-    ----------
-    model : the class model, whose weights every call overwrites.
-    """
+    """Trains models on the server's labeled points, with a new optimizer in each round."""
 
     def __init__(self, settings: RunConfig, shape: DataShape, data: LabeledPoints) -> None:
         self._settings = settings
@@ -79,15 +68,7 @@ class ServerTrainer:
         change: Callable[[LocalPlan], LocalPlan] = lambda plan: plan,
         velocity: Arrays | None = None,
     ) -> tuple[ArrayRecord, float]:
-        """``arrays`` after the epochs of one round, and the mean loss of the steps.
-
-        Parameters
-        ----------
-        loss : of a batch, by default the cross-entropy times the weight λ_s of labels, if the
-            method has one.
-        change : what the method changes in the plan.
-        velocity : momentum with which training begins, replaced by that at its end.
-        """
+        """``arrays`` after the epochs of one round, and the mean loss of the steps."""
         load_arrays(self.model, to_arrays(arrays))
         plan, rng = change(self.plan(server_round, server_lr_factor)), self.rng(server_round)
         batches, part = self.batches(plan), self._settings.find(SupervisedPartSettings)

@@ -63,12 +63,7 @@ class Normalized(nn.Module):
 
 
 def scale_variance(model: nn.Module) -> nn.Module:
-    """Redraw the weights of convolutions and linear layers by variance scaling.
-
-    Like TensorFlow's ``VarianceScaling`` by default: from a normal distribution truncated at two
-    deviations, with variance 1 / fan-in after truncation. Biases become 0. Random numbers come from
-    torch's own generator.
-    """
+    """Redraw the weights of convolutions and linear layers by variance scaling."""
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             deviation = math.sqrt(1 / layer.weight[0].numel()) / _TRUNCATED
@@ -106,10 +101,7 @@ def inputs_of(layer: nn.Module) -> Iterator[list[Tensor]]:
 
 @contextmanager
 def only_heads(model: nn.Module) -> Iterator[None]:
-    """Context in which training changes the last linear layer only, and a second head if any.
-
-    Batch norm uses its running statistics there, and leaves them as they are.
-    """
+    """Context in which training changes the last linear layer only, and a second head if any."""
     heads = [feature_layer(model), getattr(model, "second", None)]
     weights = {
         weight for head in heads if isinstance(head, nn.Module) for weight in head.parameters()

@@ -19,11 +19,7 @@ _RETURN_MORE = ("googlenet", "inception_v3")
 
 
 class TorchvisionModel(nn.Module):
-    """torchvision's model ``name``, untrained, for float images in [-1, 1] with 1 or 3 channels.
-
-    Gray images get three equal channels. Channels are normalized as the pretrained weights of this
-    model expect: for most by ImageNet's mean and deviation.
-    """
+    """torchvision's model ``name``, untrained, for float images in [-1, 1] with 1 or 3 channels."""
 
     def __init__(self, name: str, input_shape: InputShape, num_classes: int) -> None:
         super().__init__()
@@ -59,10 +55,7 @@ class TorchvisionModel(nn.Module):
 def pretrained_arrays(
     name: str, what: str = "Setting start-from = 'torchvision'"
 ) -> dict[str, Tensor]:
-    """torchvision's default weights and buffers for model ``name``, by their names in its ``net``.
-
-    They are downloaded on first use, into torch's cache.
-    """
+    """torchvision's default weights and buffers for model ``name``, by names in its ``net``."""
     _check_name(name)
     from torchvision import models
 

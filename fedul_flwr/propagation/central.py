@@ -122,6 +122,12 @@ def propagated_scores(
             f"{len(checked)} labels do not go with features of {len(features)} points",
             "points-and-labels-differ",
         )
+    if k < 1 or not 0 <= alpha < 1 or not 0 < power < np.inf or len(seed) != SEED_BYTES:
+        raise UserError(
+            f"k = {k}, alpha = {alpha}, power = {power} and a seed of {len(seed)} bytes: k is 1 or "
+            f"more, alpha from 0 to below 1, power above 0, and a seed has {SEED_BYTES} bytes",
+            "argument-not-allowed",
+        )
     if similarity == "codes":
         neighbors = neighbors_by_code(encode(features, seed, num_bits), k)
     elif similarity == "cosine":

@@ -202,10 +202,7 @@ class PropagationClient:
         return Propagated(labels, confidence)
 
     def _compare(self, content: Content) -> Content:
-        """Answer the backend; its first message has the model, the reply which points are labeled.
-
-        Points whose features are all zero have no direction, so no similarity, and are left out.
-        """
+        """Answer the backend; its first message has the model, the reply the labeled points."""
         message = dict(content.arrays)
         reply: Arrays = {}
         if content.values[phases.FIRST]:
@@ -238,20 +235,15 @@ class PropagationClient:
         """Partial sums: its labels' contribution to the scores of other clients' points."""
         unlabeled = _counts(content, phases.UNLABELED_POINTS)
         participants = _counts(content, phases.PARTICIPANTS)
-        if self.client not in participants or len(unlabeled) != len(participants):
+        of_each = dict(zip(participants, unlabeled, strict=False))
+        if self.client not in of_each or not len(of_each) == len(participants) == len(unlabeled):
             raise UserError(
-                f"{self._name} is asked for a part of a sum that it is not in.",
-                "server-out-of-turn",
+                f"{self._name} is asked for a part of a sum that it is not in once.",
+                "server-names-others",
             )
         stored = self._stored()
         task = self._task(content, stored[PRESENT], _no_codes)
         attempt = number(content, phases.ATTEMPT)
-        of_each = dict(zip(participants, unlabeled, strict=True))
-        if len(of_each) < len(participants):
-            raise UserError(
-                f"{self._name} is asked for a sum in which somebody is twice.",
-                "server-names-others",
-            )
         backends, keys = self._backend.mask_keys(below(BACKEND, stored), task, of_each, attempt)
         withheld = bool(content.values[phases.WITHHELD])
         labels = self.noise.labels(self.labels, self.num_classes, number(content, phases.ROUND))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from fedul_flwr.data.cores import usable_cpus
-from fedul_flwr.data.types import Bytes, Floats, Ints, blocks, check_codes, check_num_bits
+from fedul_flwr.data.types import Bytes, Floats, Ints, blocks, check_num_bits
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.similarity import Codes, HammingDistances
 
@@ -72,20 +72,7 @@ def projections(seed: bytes, num_features: int, num_bits: int) -> Iterator[Float
     Yields
     ------
     ``(b, d)``, the next b of the L projections; b is a multiple of 8.
-
-    Raises
-    ------
-    UserError
-        For a seed of another length, L that is not a positive multiple of 8, or d < 1.
     """
-    if len(seed) != SEED_BYTES:
-        raise UserError(
-            f"the seed of the codes has {len(seed)} bytes; it needs {SEED_BYTES}",
-            "argument-not-allowed",
-        )
-    check_num_bits(num_bits)
-    if num_features < 1:
-        raise UserError("features to be coded need one column or more", "array-wrong")
     generator = np.random.Philox(np.random.SeedSequence(int.from_bytes(seed, "little")))
     at_a_time = max(8, _BLOCK_NUMBERS // num_features // 8 * 8)
     for start in range(0, num_bits, at_a_time):
@@ -112,7 +99,7 @@ def encode(features: NDArray[np.floating], seed: bytes, num_bits: int = NUM_BITS
     Raises
     ------
     UserError
-        If features are not a finite matrix, or as for :func:`projections`.
+        If features are not a finite matrix, or L is not a positive multiple of 8.
 
     Examples
     --------
@@ -201,11 +188,6 @@ def hamming(codes_a: Bytes, codes_b: Bytes) -> Ints:
     -------
     int64 ``(n_a, n_b)``, between 0 and L.
 
-    Raises
-    ------
-    UserError
-        If codes are not uint8 matrices of the same length L.
-
     Examples
     --------
     >>> codes = np.array([[0b00000000], [0b00000111]], dtype=np.uint8)
@@ -214,13 +196,6 @@ def hamming(codes_a: Bytes, codes_b: Bytes) -> Ints:
     """
     from fedul_flwr.propagation.compiled import TILE, tile_distances, tiles
 
-    for codes in (codes_a, codes_b):
-        check_codes(codes)
-    if codes_a.shape[1] != codes_b.shape[1]:
-        lengths = f"{8 * codes_a.shape[1]} and {8 * codes_b.shape[1]}"
-        raise UserError(
-            f"codes of {lengths} bits cannot be compared; L must be the same", "array-wrong"
-        )
     distances = np.empty((len(codes_a), len(codes_b)), dtype=np.int64)
     block = np.empty((TILE, TILE), dtype=np.int64)
     right = tiles(codes_b)
@@ -255,15 +230,9 @@ def neighbors_by_code(codes: Bytes, k: int) -> sparse.csr_array:
     Returns
     -------
     A hat, float64 ``(n, n)``, at most k entries cos(pi h / L) in (0, 1] a row, zero diagonal.
-
-    Raises
-    ------
-    UserError
-        If codes are not a uint8 matrix, or k < 1.
     """
     from fedul_flwr.propagation import compiled
 
-    check_codes(codes)
     present = codes.any(axis=1)
     if not present.all():
         return _spread(neighbors_by_code(codes[present], k), np.flatnonzero(present), len(codes))
@@ -297,31 +266,12 @@ def neighbors_by_distance(distances: Distances, num_bits: int, k: int) -> sparse
     distances : H, integers ``(n, n)`` between 0 and L; the diagonal is ignored.
     num_bits : L.
     k : as for :func:`neighbors_by_code`.
-
-    Raises
-    ------
-    UserError
-        If the matrix is not square, not symmetric, or not of integers from 0 to L; or if k < 1.
     """
-    check_num_bits(num_bits)
     distances = np.asarray(distances)
     size = len(distances)
-    if distances.shape != (size, size) or distances.dtype.kind not in "iu":
-        raise UserError(
-            f"Hamming distances are {distances.dtype} {distances.shape}; "
-            "they must be a square matrix of integers",
-            "array-wrong",
-        )
     nearest = _Nearest(size, k, _largest_similar(num_bits))
     for rows in blocks(size, _BLOCK_ROWS):
-        block = distances[rows]
-        if block.min(initial=0) < 0 or block.max(initial=0) > num_bits:
-            raise UserError(
-                f"a Hamming distance is not between 0 and L = {num_bits}", "array-wrong"
-            )
-        if not np.array_equal(block, distances[:, rows].T):
-            raise UserError("Hamming distances must be symmetric", "array-wrong")
-        nearest.offer(block, rows.start)
+        nearest.offer(distances[rows], rows.start)
     points, others, values = nearest.triples()
     return _csr(points, others, cosine_from_hamming(values, num_bits), size)
 
@@ -333,11 +283,6 @@ def neighbors_by_cosine(features: NDArray[np.floating], k: int) -> sparse.csr_ar
     ----------
     features : ``(n, d)``, finite. Zero vectors are isolated.
     k : as for :func:`neighbors_by_code`.
-
-    Raises
-    ------
-    UserError
-        If features are not a finite matrix, or k < 1.
     """
     features = checked_features(features)
     present = features.any(axis=1)
@@ -361,10 +306,6 @@ class _Nearest:
     """
 
     def __init__(self, num_points: int, k: int, largest: int) -> None:
-        if k < 1:
-            raise UserError(
-                f"k is {k}; a graph needs 1 neighbor of every point or more", "argument-not-allowed"
-            )
         self.num_points = num_points
         self.none = (largest + 1) * num_points  # marks a missing neighbor
         self.keys = np.full((num_points, min(k, max(num_points - 1, 1))), self.none)

@@ -71,11 +71,6 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float, releases: i
     -------
     σ, the standard deviation per coordinate and release, in units of Δ.
 
-    Raises
-    ------
-    UserError
-        For arguments outside these ranges.
-
     Examples
     --------
     >>> round(gaussian_sigma(epsilon=1.0, delta=1e-5, sensitivity=1.0), 2)
@@ -83,20 +78,11 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float, releases: i
     >>> round(gaussian_sigma(epsilon=1.0, delta=1e-5, sensitivity=1.0, releases=4), 2)
     7.46
     """
-    if not 0 < epsilon < math.inf:
+    if not (epsilon > 0 and 0 < delta < 1 and sensitivity > 0 and releases >= 1):
         raise UserError(
-            f"epsilon is {epsilon}; it must be positive and finite", "argument-not-allowed"
-        )
-    if not 0 < delta < 1:
-        raise UserError(f"delta is {delta}; it must be between 0 and 1", "argument-not-allowed")
-    if not 0 < sensitivity < math.inf:
-        raise UserError(
-            f"the sensitivity is {sensitivity}; it must be positive and finite",
+            f"epsilon {epsilon}, delta {delta}, sensitivity {sensitivity} and {releases} releases: "
+            "all must be above 0, and delta below 1",
             "argument-not-allowed",
-        )
-    if releases < 1:
-        raise UserError(
-            f"there are {releases} releases; noise needs 1 or more", "argument-not-allowed"
         )
     wanted = math.log(delta)
     low, high = 0.0, math.sqrt(2 * epsilon)
@@ -176,18 +162,8 @@ def noisy_directions(
     Returns
     -------
     ``(n, d)``.
-
-    Raises
-    ------
-    UserError
-        If features are not a finite matrix, or for an invalid sigma.
     """
     features = checked_features(features)
-    if not 0 < sigma < math.inf:
-        raise UserError(
-            f"the noise's standard deviation is {sigma}; it must be positive",
-            "argument-not-allowed",
-        )
     noisy = np.empty(features.shape, dtype=np.float32)
     for rows in blocks(len(features), max(1, _BLOCK_NUMBERS // max(1, features.shape[1]))):
         units = directions(features[rows])
@@ -217,16 +193,7 @@ def randomized_labels(
     Returns
     -------
     int64 ``(n,)``.
-
-    Raises
-    ------
-    UserError
-        For invalid labels, K < 1, or an invalid ε.
     """
-    if not 0 < epsilon < math.inf:
-        raise UserError(
-            f"epsilon is {epsilon}; it must be positive and finite", "argument-not-allowed"
-        )
     checked = checked_classes(labels, num_classes)
     others = num_classes - 1
     # Rounding to multiples of 2^-53 can only increase the probability of a change, even for
@@ -379,30 +346,19 @@ class ClientNoise:
     def features(
         self, features: NDArray[np.floating[Any]], server_round: int
     ) -> NDArray[np.floating[Any]]:
-        """``(n, d)``, input of the codes in a round: ``features``, or noisy directions.
-
-        Raises
-        ------
-        UserError
-            If the plan or the client's points differ from those the noise was drawn for, or all
-            draws of the plan were made.
-        """
+        """``(n, d)``, input of the codes in a round: ``features``, or noisy directions."""
         plan = self.plan
         if not plan.codes_epsilon:
             self._spend("distances", math.inf)
             return features
         stored = self._store.load(NOISY_FEATURES, server_round + 1)
         latest = self._store.load(NOISY_FEATURES, _ANY_ROUND)
-        if stored and stored[RELEASES] != plan.releases:
+        if (stored and stored[RELEASES] != plan.releases) or (
+            latest and latest[SIGMA] != plan.sigma
+        ):
             raise UserError(
-                f"{self._name}: num-rounds has changed, and the noise of xclp.codes-epsilon is for "
-                f"{stored[RELEASES]} propagations, not {plan.releases}.",
-                "privacy-noise-spent",
-            )
-        if latest and latest[SIGMA] != plan.sigma:
-            raise UserError(
-                f"{self._name}: xclp.codes-epsilon or xclp.dp-delta has changed since noise was "
-                "drawn.",
+                f"{self._name}: num-rounds, xclp.codes-epsilon or xclp.dp-delta has changed since "
+                "noise was drawn for them.",
                 "privacy-noise-spent",
             )
         if stored and stored[AT_ROUND] == server_round:
@@ -429,13 +385,7 @@ class ClientNoise:
         return noisy
 
     def labels(self, labels: Ints, num_classes: int, server_round: int) -> Ints:
-        """``(n,)``, labels that are propagated to other clients: ``labels``, or randomized.
-
-        Raises
-        ------
-        UserError
-            If other points have labels than when the labels were randomized.
-        """
+        """``(n,)``, labels that are propagated to other clients: ``labels``, or randomized."""
         epsilon = self.plan.labels_epsilon
         if not epsilon:
             return labels

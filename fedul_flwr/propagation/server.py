@@ -281,14 +281,9 @@ class LabelPropagation(Generic[ClientT]):
             raise BadMessageError(
                 f"Client {client} sent more points than it announced.", "message-contradicts"
             )
-        is_labeled = answer.arrays.get(phases.LABELED)
-        if first and (
-            is_labeled is None or is_labeled.dtype != np.bool_ or is_labeled.shape != (size,)
-        ):
-            raise BadMessageError(
-                f"Client {client} did not say which of its {size} points it knows.",
-                "message-incomplete",
-            )
+        if first:
+            origin = f"Client {client} sent"
+            checked_array(origin, answer.arrays, phases.LABELED, np.bool_, (size,))
 
     def _check_share(self, rows: Mapping[int, int], member: ClientT, answer: Content) -> None:
         """Refuse an answer that is not a valid partial sum for the others' ``rows``."""

@@ -101,10 +101,7 @@ def scale_errors(axes: Axes, direction: Literal["x", "y"], errors: Sequence[floa
 def legend_below(
     figure: Figure, entries: Sequence[Line2D | Patch] | None = None, width: int = 105
 ) -> None:
-    """Put a legend below the axes, by default of all their labels, each once.
-
-    ``width`` is the number of characters that fit in a row.
-    """
+    """Put a legend below the axes, by default of all their labels, each once."""
     labeled = {
         label: handle
         for axes in figure.axes

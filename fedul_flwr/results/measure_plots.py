@@ -70,12 +70,7 @@ def measure_figures(
 def confusion_figure(
     matrix: Sequence[Sequence[int]], class_names: Sequence[str] | None, label: str
 ) -> Figure:
-    """The classes that were predicted for points of each class, in percent of its points.
-
-    Parameters
-    ----------
-    matrix : ``(K, K)`` numbers of points, or ``(K, K + 1)`` where some have no prediction.
-    """
+    """The classes that were predicted for points of each class, in percent of its points."""
     counts = np.asarray(matrix)
     rows, columns = counts.shape
     has_names = class_names is not None and len(class_names) == rows
@@ -121,10 +116,7 @@ def _name_classes(axes: Axes, names: list[str], *, missing: bool) -> None:
 
 
 def reliability_figure(measures: Mapping[str, Any]) -> Figure:
-    """Accuracy over confidence in bins, and the share of points in each.
-
-    Bins of few points are hollow, and no line leads to them.
-    """
+    """Accuracy over confidence in bins, and the share of points in each."""
     figure = new_figure(5.6, 5.2)
     above, below = map(style, figure.subplots(2, 1, sharex=True, height_ratios=[3, 1]))
     above.plot([0, 100], [0, 100], "--", color=GRAY, linewidth=1.2, label="accuracy = confidence")
@@ -211,10 +203,7 @@ def _label_clients(axes: Axes, clients: list[int], names: Mapping[int, str] | No
 def label_figures(
     scores: Mapping[str, Any], class_names: Sequence[str] | None = None
 ) -> dict[str, Figure]:
-    """Figures about labels: scores per source and per client, and errors of the most confident.
-
-    Also the confusion matrix of the first source.
-    """
+    """Figures about labels: scores per source and per client, and errors of the most confident."""
     scored = scored_sources(scores)
     if not scored:
         return {}
@@ -257,10 +246,7 @@ def accuracy_figure(scores: Mapping[str, Any]) -> Figure:
 
 
 def clients_figure(scores: Mapping[str, Any]) -> Figure:
-    """Percent of correct labels per client: across clients, and within the client if measured.
-
-    Clients are sorted by the first, so that the gain of each is visible.
-    """
+    """Percent of correct labels per client: across clients, and within the client if measured."""
     scored = scored_sources(scores)
     first = XCLP if XCLP in scored else next(iter(scored))
     right = pd.DataFrame(

@@ -224,10 +224,7 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 @contextmanager
 def unpacked(file: Path) -> Iterator[Path]:
-    """A temporary directory with the content of a file that :func:`pack` wrote.
-
-    Errors within name ``file`` in place of the directory.
-    """
+    """A temporary directory with the content of a file that :func:`pack` wrote."""
     with tempfile.TemporaryDirectory(prefix="fedul-model-") as name:
         path = Path(name)
         try:

@@ -297,10 +297,7 @@ def _stack(
     scale: float = 1.0,
     names: Mapping[str, str] | None = None,
 ) -> None:
-    """Stacked bars over rounds, with a legend above; parts without data are left out.
-
-    ``names`` of the parts in the legend have a gap for the bytes of all rounds.
-    """
+    """Stacked bars over rounds, with a legend above; parts without data are left out."""
     parts = parts.dropna(axis=1, how="all")
     base = np.zeros(len(parts))
     for name, values in parts.fillna(0.0).items():
@@ -389,10 +386,7 @@ def draw_plots(run: Run, directory: Path) -> list[Path]:
 
 
 def save_plots(figures: Mapping[str, Figure], directory: Path) -> list[Path]:
-    """Write figures as ``<name>.png``, PDF and SVG into ``directory``; returns the PNG files.
-
-    The directory is made if there is none.
-    """
+    """Write figures as ``<name>.png``, PDF and SVG into ``directory``; returns the PNG files."""
     if directory.is_symlink():
         raise UserError(
             f"{directory} is a link to another place: nothing is written through it.",

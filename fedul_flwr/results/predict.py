@@ -336,10 +336,6 @@ class Predictor:
         return wanted
 
     def _softmax(self, inputs: Inputs, batch_size: int) -> NDArray[np.float64]:
-        if batch_size < 1:
-            raise UserError(
-                f"The batch size must be at least 1, not {batch_size}.", "argument-not-allowed"
-            )
         what, dtype = _FORMS[len(self.input_shape)]
         if not np.issubdtype(inputs.dtype, dtype) or inputs.shape[1:] != self.input_shape:
             raise UserError(
@@ -501,13 +497,7 @@ def _table_of(directory: Path, settings: Mapping[str, Any]) -> TableOptions:
     file = directory / COLUMNS_FILE
     columns = read_columns(file) if file.is_file() else None
     label, text = (str(settings.get(key, "")) for key in ("label-column", "text-column"))
-    # Earlier versions took the upper 8 of 16 bits, whatever the values were.
-    bits = settings.get("image-bits", 16)
-    if not isinstance(bits, int) or not 0 <= bits <= 16:
-        raise UserError(
-            f'{directory / "config.json"}: unknown value {bits!r} of "image-bits".',
-            "run-file-wrong",
-        )
+    bits = SharedSettings.parse({"image-bits": settings.get("image-bits", 0)}).image_bits
     return TableOptions(label=label, columns=columns, text=text, bits=bits, trained=True)
 
 
@@ -525,23 +515,15 @@ def _trained_for(directory: Path, values: Any, num_classes: int) -> NDArray[np.f
 def _describe(path: Path, data: dict[str, Any]) -> tuple[InputShape, tuple[str, ...]]:
     shape, count, names = (data.get(key) for key in ("input_shape", "num_classes", "class_names"))
     sizes = shape if isinstance(shape, list) else [0]
-    if len(sizes) not in _FORMS or not all(isinstance(size, int) and size > 0 for size in sizes):
+    is_shape = len(sizes) in _FORMS and all(isinstance(n, int) and n > 0 for n in sizes)
+    counts = [math.prod(sizes) if is_shape else 0, count]
+    if not all(isinstance(n, int) and 1 <= n <= LARGEST_POINT for n in counts):
         raise UserError(
-            f'{path}: "input_shape" must be [height, width, channels], [length] or, for texts, [], '
-            f"not {shape!r}.",
+            f'{path}: "input_shape" {shape!r} and "num_classes" {count!r} are not those of points.',
             "run-file-wrong",
-        )
-    if math.prod(sizes) > LARGEST_POINT:
-        raise UserError(
-            f'{path}: "input_shape" {shape!r} has more than {LARGEST_POINT:,} numbers.',
-            "run-file-wrong",
-        )
-    if not isinstance(count, int) or not 1 <= count <= LARGEST_POINT:
-        raise UserError(
-            f'{path}: "num_classes" must be a number of classes, not {count!r}.', "run-file-wrong"
         )
     if not isinstance(names, list) or len(names) != count:
-        names = list(range(count))
+        names = list(range(int(counts[1] or 0)))
     return tuple(sizes), tuple(str(name) for name in names)
 
 

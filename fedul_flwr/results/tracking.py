@@ -61,10 +61,7 @@ def refuse_missing(tracking: str) -> None:
 def tracked(
     tracking: str, directory: store.RunDirectory
 ) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Context that tracks a run; yields the function for each line of ``metrics.jsonl``.
-
-    At the end it adds ``summary.json`` and pictures from the run's directory.
-    """
+    """Context that tracks a run; yields the function for each line of ``metrics.jsonl``."""
     copies = [_Copy(tool, directory) for tool in tools(tracking)]
 
     def add_round(line: Mapping[str, Any]) -> None:
@@ -170,12 +167,7 @@ class TensorBoard:
 
 
 class MLflow:
-    """A run in the store ``MLFLOW_TRACKING_URI``, or in a database next to the results.
-
-    Parameters are those of :class:`TensorBoard`; a resumed run continues the same MLflow run.
-    The experiment is ``MLFLOW_EXPERIMENT_NAME``, by default ``fedul-flwr``. A request is tried
-    twice, 10 s each, unless MLflow's own variables say otherwise.
-    """
+    """A run in the store ``MLFLOW_TRACKING_URI``, or in a database next to the results."""
 
     def __init__(
         self, directory: store.RunDirectory, settings: Mapping[str, Scalar], step: int

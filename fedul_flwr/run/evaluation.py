@@ -104,12 +104,7 @@ class Evaluator:
     def errors(
         self, models: Sequence[Mapping[str, NDArray[np.generic]]], prior: Floats | None = None
     ) -> Errors:
-        """Mean errors of models, each given by its arrays; all ``None`` for no models.
-
-        Parameters
-        ----------
-        prior : ``(K,)``, class priors that the models are trained for; None if there are none.
-        """
+        """Mean errors of models, each given by its arrays; all ``None`` for no models."""
         errors = [self._errors_of(arrays, prior) for arrays in models]
         return Errors(*(_mean(values) for values in zip(*errors, strict=True)))
 
@@ -206,12 +201,7 @@ class Recorder:
         local_models: Sequence[Arrays] = (),
         prior: Floats | None = None,
     ) -> None:
-        """Save the model of one round and evaluate it in the background.
-
-        Parameters
-        ----------
-        prior : ``(K,)``, class priors that the model is trained for; None if there are none.
-        """
+        """Save the model of one round and evaluate it in the background."""
         self.wait()
         self.directory.check()
         number = line["round"]
@@ -308,10 +298,6 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
     """Measure the models of the best and the last round, in one pass over the test set each.
 
     With ``calibration`` the best model gets its temperature first, from validation points.
-
-    Parameters
-    ----------
-    trained : ``(K,)``, the class priors that the models were trained for; None if there are none.
     """
     settings, evaluator = recorder.settings, recorder.evaluator
     selected = recorder.best()
@@ -387,12 +373,7 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
 def finish_measures(
     recorder: Recorder, shares: ShareCheck, trained: Floats | None, num_clients: int
 ) -> dict[str, Any]:
-    """Write ``measures.json`` (:func:`measure_models`); returns the summary's entries.
-
-    Parameters
-    ----------
-    trained : ``(K,)``, the class priors that the models were trained for; None if there are none.
-    """
+    """Write ``measures.json`` (:func:`measure_models`); returns the summary's entries."""
     outcome = measure_models(recorder, trained, num_clients)
     if outcome.measures:
         recorder.directory.write_json(MEASURES, outcome.measures, indent=None)

@@ -81,10 +81,7 @@ def resolve_auto(
     shape: DataShape,
     points: float | None = None,
 ) -> tuple[RunConfig, Mapping[str, Choice]]:
-    """Settings with all replaced that `auto` leaves to the data's size, and the choices made.
-
-    `selection` stays `auto`.
-    """
+    """Settings with all replaced that `auto` leaves to the data's size, and the choices made."""
     settings = resolve_standardize(settings, shape.input_shape)
     settings = settings.model_copy(update={"image_bits": shape.bits})
     size = DataSize(shape.model_shape, points)

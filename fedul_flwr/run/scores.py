@@ -28,12 +28,7 @@ from fedul_flwr.run.measures import balanced_accuracy, confusion, per_class
 
 
 class Score(NamedTuple):
-    """Score of labels against true labels.
-
-    Attributes
-    ----------
-    balanced_accuracy : percent of correct labels per class, mean over classes that occur.
-    """
+    """Score of labels against true labels."""
 
     points: int
     error: float
@@ -58,12 +53,7 @@ def score(labels: Ints, truth: Ints) -> Score | None:
 
 
 def risk_coverage(confidence: Floats, right: Floats, at: int = 100) -> tuple[Floats, Floats]:
-    """Error among the most confident points, for growing fractions of all points.
-
-    Parameters
-    ----------
-    confidence, right : ``(n,)``, n > 0; ``right`` is 1 for a correct label, else 0.
-    """
+    """Error among the most confident points, for growing fractions of all points."""
     order = np.argsort(-confidence, kind="stable")
     _, group, sizes = np.unique(-confidence[order], return_inverse=True, return_counts=True)
     expected = np.bincount(group, right[order]) / sizes
@@ -102,14 +92,7 @@ def score_labels(folder: Path, truths: Sequence[LabelTruth], num_classes: int) -
 def score_pseudo_labels(
     folder: Path, server_round: int, truths: Sequence[LabelTruth]
 ) -> dict[str, float | None]:
-    """Compare the pseudo labels of a simulation's clients in one round with true labels.
-
-    Returns
-    -------
-    ``pseudo_label_error``: percent of wrong ones among pseudo labels, None without any;
-    ``pseudo_labeled``: percent of these clients' unlabeled points with a pseudo label. Empty
-    without files.
-    """
+    """Compare the pseudo labels of a simulation's clients in one round with true labels."""
     name = pseudo_labels_file(server_round)
     files = [(folder / str(client) / name, truth) for client, truth in enumerate(truths)]
     left = [(load_file(file), truth) for file, truth in files if file.exists()]
@@ -169,16 +152,7 @@ def _scored(labels: Mapping[int, tuple[Propagated, Ints]], num_classes: int) -> 
 
 
 def score_priors(folder: Path, server_round: int, truths: Sequence[SetTruth]) -> dict[str, Any]:
-    """Results of the clients' checks of their class priors in one round, beside the true priors.
-
-    Returns
-    -------
-    ``{"prior_fit": scores}`` for the summary; empty without checks. Scores are ``sets``, how many
-    were checked, and ``misfits``, how many do not fit. With truths also ``told_distance`` and
-    ``found_distance``, mean total variation distances from a set's true class priors to those that
-    the client was told and to those that the model's predictions give; and ``misfit_distance``, the
-    former over sets that do not fit, or None.
-    """
+    """Results of the clients' checks of their class priors in one round, beside the true priors."""
     name = f"*/{PRIOR_FIT}-{server_round}.safetensors"
     learned = {int(file.parent.name): load_file(file) for file in sorted(folder.glob(name))}
     if not learned:
@@ -212,14 +186,7 @@ this fraction of the points of other classes rightly."""
 def training_warnings(
     lines: Sequence[Mapping[str, Any]], *, built_in: bool = True
 ) -> dict[str, str]:
-    """Warnings about rounds in which nothing, or no pseudo label, was learned.
-
-    Parameters
-    ----------
-    lines : lines of ``metrics.jsonl``. ``confident_share`` is the share of the points that could
-        have a pseudo label and were trained on one; ``update_norm`` the L2 norm of the change of
-        the model's weights in the round.
-    """
+    """Warnings about rounds in which nothing, or no pseudo label, was learned."""
     words = {
         "confident_share": "No point reached the threshold of confidence in {rounds}: no confident "
         "prediction was trained on. A lower threshold would change that."
@@ -294,13 +261,7 @@ def is_far(counts: Ints, prior: Floats) -> bool:
 def shares_warning(
     parts: Mapping[str, Ints], prior: Floats, class_names: Sequence[str], advice: str
 ) -> str | None:
-    """A warning if points have class shares far from the class priors that is trained for.
-
-    Parameters
-    ----------
-    parts : class counts ``(K,)`` of labeled points by their name, such as ``"test points"``.
-    prior : ``(K,)``.
-    """
+    """A warning if points have class shares far from the class priors that is trained for."""
     far = {name: n for name, n in parts.items() if n.sum() and is_far(n, prior)}
     if not far:
         return None
@@ -320,12 +281,7 @@ def shares_warning(
 def one_class_warning(
     matrix: Ints, class_names: Sequence[str], model: str, points: str
 ) -> str | None:
-    """A warning if a model predicts one class for nearly all points, and others hardly rightly.
-
-    Parameters
-    ----------
-    matrix : ``(K, K)`` or ``(K, K + 1)``, from :func:`fedul_flwr.run.measures.confusion`.
-    """
+    """A warning if a model predicts one class for nearly all points, and others hardly rightly."""
     predicted = matrix.sum(axis=0)[: len(matrix)]
     k = int(predicted.argmax())
     others = matrix.sum() - matrix[k].sum()

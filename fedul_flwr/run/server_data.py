@@ -98,17 +98,7 @@ def named_shape(settings: SharedSettings) -> DataShape:
 
 @dataclass(frozen=True)
 class ServerData:
-    """The server's side of the data.
-
-    Attributes
-    ----------
-    folder, source : folder and content of the data set; ``None`` if the server has none.
-    split : the simulated federation; ``None`` if clients bring their own data.
-    client_data : folder with the simulated clients' own data, if they have their own.
-    num_clients : number of simulated clients; ``None`` if real ones bring their own data.
-    scaling : returns the means and scales that standardize the server's vectors; ``None`` without
-        any, or if each owner has its own and the server no data.
-    """
+    """The server's side of the data."""
 
     shape: DataShape
     folder: Path | None = None

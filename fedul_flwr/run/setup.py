@@ -211,17 +211,11 @@ def _overwrite(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> 
     state = model.state_dict()
     fresh = _misfits(model, state, weights)
     for name in sorted((state.keys() | weights.keys()) - fresh):
-        if name not in state or name not in weights:
-            where = "is not in the model" if name in weights else "of the model is not there"
+        here, there = (tuple(of[name].shape) if name in of else None for of in (state, weights))
+        if here != there:
             raise UserError(
-                f"Setting start-from = {source!r}: array {name!r} {where}.",
-                "model-mismatch",
-                setting="start-from",
-            )
-        if state[name].shape != weights[name].shape:
-            raise UserError(
-                f"Setting start-from = {source!r}: array {name!r} has shape "
-                f"{tuple(weights[name].shape)}, the model's has {tuple(state[name].shape)}.",
+                f"Setting start-from = {source!r}: array {name!r} has shape {there} there, and "
+                f"{here} in the model (None: it has none).",
                 "model-mismatch",
                 setting="start-from",
             )
@@ -431,10 +425,7 @@ def scaling_file(directory: Path, shape: DataShape) -> Path:
 
 
 def _arithmetic(settings: RunConfig, model: nn.Module) -> str | None:
-    """Precision of ``model`` on this machine: ``"bfloat16"``, ``"float32"`` or ``"float64"``.
-
-    A simulation's clients use it too; None if only clients have the chosen device.
-    """
+    """Precision of ``model`` on this machine: ``"bfloat16"``, ``"float32"`` or ``"float64"``."""
     try:
         device = choose_device(settings.device)
     except UserError:

@@ -138,20 +138,11 @@ def is_summarized(directory: store.RunDirectory, done: int) -> bool:
 
 def _fitting(directory: store.RunDirectory, arrays: Arrays, wanted: Arrays) -> Arrays:
     for name, array in wanted.items():
-        if name not in arrays:
-            raise _damaged(directory, LAST_MODEL, f"is of another model: it has no array {name!r}")
-        if arrays[name].shape != array.shape or arrays[name].dtype != array.dtype:
-            raise _damaged(
-                directory,
-                LAST_MODEL,
-                f"is of another model: array {name!r} is {_form(arrays[name])} there, and "
-                f"{_form(array)} in this run",
-            )
+        found = arrays.get(name)
+        if found is None or (found.shape, found.dtype) != (array.shape, array.dtype):
+            how = f"is of another model: array {name!r} must be {array.dtype} {array.shape}"
+            raise _damaged(directory, LAST_MODEL, how)
     return {name: arrays[name] for name in wanted}
-
-
-def _form(array: Any) -> str:
-    return f"{array.dtype} {array.shape}"
 
 
 def _check_lines(directory: store.RunDirectory, lines: list[dict[str, Any]], done: int) -> None:
@@ -429,10 +420,7 @@ def _metric_name(strategy: Strategy, key: str) -> str:
 def personalize(
     grid: Grid, strategy: Strategy, recorder: Recorder, data: ServerData
 ) -> dict[str, Any]:
-    """Let every client make its personal model; returns the summary's entry.
-
-    A client that fails is left out: the run itself is complete.
-    """
+    """Let every client make its personal model; returns the summary's entry."""
     settings, directory = recorder.settings, recorder.directory
     if settings.personal == "off":
         return {}
@@ -489,12 +477,7 @@ def _measured(
 
 
 def test_error(evaluator: Evaluator, arrays: Arrays, counts: Ints) -> float | None:
-    """Percent wrong on test points with a client's class shares.
-
-    Parameters
-    ----------
-    counts : ``(K,)``, the client's points of each class.
-    """
+    """Percent wrong on test points with a client's class shares."""
     test = evaluator.test
     logits = evaluator.logits(arrays, test)
     matrix = confusion(test.labels, logits.argmax(axis=1), logits.shape[1])

@@ -367,11 +367,7 @@ def _pop_bytes(peer: int, step: str, arrays: dict[str, NDArray[Any]], name: str)
 
 
 def _within(codes: Bytes, num_bits: int) -> NDArray[np.uint16]:
-    """Hamming distances ``(n, n)`` between a client's own points, which the server also needs.
-
-    Computed by a product of matrices of ±1, whose float32 sums are exact. This needs no
-    compilation in a process that may only answer this message.
-    """
+    """Hamming distances ``(n, n)`` between a client's own points, which the server also needs."""
     signs = 1 - 2 * np.unpackbits(codes, axis=1).astype(np.float32)
     return ((num_bits - signs @ signs.T) / 2).astype(np.uint16)
 

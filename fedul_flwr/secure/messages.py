@@ -66,16 +66,29 @@ def check_length(num_bits: int, most: int, protocol: str) -> None:
 
 
 def checked_array(
-    origin: str, message: Arrays, name: str, dtype: DTypeLike, shape: tuple[int, ...]
+    origin: str, message: Arrays, name: str, dtype: DTypeLike, shape: tuple[int | None, ...]
 ) -> NDArray[Any]:
-    """The array ``name`` of a message, after a check."""
+    """The array ``name`` of a message, after a check; ``None`` in its shape is any length."""
     array = message.get(name)
-    if array is None or array.dtype != dtype or array.shape != shape:
+    if (
+        array is None
+        or array.dtype != dtype
+        or array.ndim != len(shape)
+        or any(wanted not in (None, size) for wanted, size in zip(shape, array.shape, strict=True))
+    ):
         form = "nothing" if array is None else f"{array.dtype} {array.shape}"
         raise BadMessageError(
             f"{origin} {form} as {name!r}; it must be {np.dtype(dtype)} {shape}.", "message-form"
         )
     return array
+
+
+def listed_clients(message: Arrays, name: str) -> list[int]:
+    """Clients that the server names, in ascending order, after a check."""
+    listed = checked_array("The server sent", message, name, np.int64, (None,))
+    if (np.diff(listed) <= 0).any() or (listed < 0).any():
+        raise BadMessageError(f"The server sent no list of clients as {name!r}.", "message-form")
+    return [int(client) for client in listed]
 
 
 COMPLAINT = "complaint"

@@ -74,7 +74,7 @@ def pair_masks(keys: Mapping[int, bytes], client: int, shape: tuple[int, int]) -
 
 
 def check_words(keys: Mapping[int, bytes], num_classes: int) -> Words:
-    """Words of this client's check row, ``(participants - 1, K)``, one row for each other client."""
+    """Words of this client's check row, ``(participants - 1, K)``, a row for each other client."""
     streams = [keystream(derive(keys[peer], b"check"), 8 * num_classes) for peer in sorted(keys)]
     words = np.array(streams, dtype=np.uint8).reshape(len(keys), 8 * num_classes)
     return words.view("<u8").astype(np.uint64)

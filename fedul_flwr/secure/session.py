@@ -46,7 +46,12 @@ from safetensors.numpy import load, save
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED, Identities, Purpose
-from fedul_flwr.secure.messages import checked_array, errors_of_peers, messages_from
+from fedul_flwr.secure.messages import (
+    checked_array,
+    errors_of_peers,
+    listed_clients,
+    messages_from,
+)
 from fedul_flwr.secure.similarity import Arrays
 
 Entropy = Callable[[int], bytes]
@@ -338,10 +343,7 @@ class Session:
         return bytes_array(derive(self.private, address.info("mask share")))
 
     def mask_roots(self, shares: Mapping[int, bytes]) -> dict[str, NDArray[Any]]:
-        """State for a masked sum, without the private key.
-
-        For each participant 32 bytes shared with this client, zeros for this client itself.
-        """
+        """State for a masked sum, without the private key."""
         left = [client for client in self.public if client == self.client or client in shares]
         roots = [
             bytes(KEY_BYTES) if peer == self.client else self._mask_root(peer, shares[peer])
@@ -364,11 +366,6 @@ class Session:
         """The participants' seed, 32 bytes, from the shares of the remaining ones."""
         require_enough(shares)
         clients = np.array(sorted(shares), dtype="<i8")
-        for client in clients.tolist():
-            if len(shares[client]) != KEY_BYTES:
-                raise UserError(
-                    f"Client {client} sent a share of the seed of another length.", "message-form"
-                )
         address = Address(self.number, 0, "seed", EVERYBODY, EVERYBODY)
         together = b"".join(shares[client] for client in clients.tolist())
         return derive(together, address.info("seed") + clients.tobytes())
@@ -474,37 +471,24 @@ def join(
 
     Nothing is shared with ``strangers``, whatever their keys are.
     """
-    clients, keys, sizes = (message.get(name) for name in (PARTICIPANTS, PUBLIC, SIZES))
-    signatures = message.get(SIGNATURES)
-    if (
-        clients is None
-        or keys is None
-        or sizes is None
-        or signatures is None
-        or clients.dtype != np.int64
-        or sizes.dtype != np.int64
-        or keys.dtype != np.uint8
-        or signatures.dtype != np.uint8
-        or clients.ndim != 1
-        or sizes.shape != clients.shape
-        or keys.shape != (len(clients), PUBLIC_BYTES)
-        or signatures.shape != (len(clients), SIGNATURE_BYTES)
-        or (np.diff(clients) <= 0).any()
-        or (clients < 0).any()
-        or (sizes < 0).any()
-    ):
-        raise UserError("The server sent no list of participants.", "server-names-others")
+    clients, origin = listed_clients(message, PARTICIPANTS), "The server sent"
+    checked_array(origin, message, PUBLIC, np.uint8, (len(clients), PUBLIC_BYTES))
+    form = (len(clients), SIGNATURE_BYTES)
+    signatures = checked_array(origin, message, SIGNATURES, np.uint8, form)
+    sizes = checked_array(origin, message, SIZES, np.int64, (len(clients),))
     require_enough(clients)
     private_arrays = {PRIVATE: bytes_array(private), NONCE: bytes_array(purpose.nonce)}
     # The client's own values come last, so that the server cannot replace its key.
     session = Session.from_arrays(number, purpose.server_round, {**message, **private_arrays})
-    if len(set(session.public.values())) < len(clients):
+    if (
+        session.public.get(number) != public_key(private)
+        or session.sizes[number] != num_points
+        or len(set(session.public.values())) < len(clients)
+        or (sizes < 0).any()
+    ):
         raise UserError(
-            "The server gave two participants the same public key.", "server-names-others"
-        )
-    if session.public.get(number) != public_key(private) or session.sizes[number] != num_points:
-        raise UserError(
-            f"The server's list of participants has no client {number} as it is.",
+            f"The server's list of participants has no client {number} as it is, or two with one "
+            "public key.",
             "server-names-others",
         )
     if identities:
@@ -541,11 +525,6 @@ def pairs_of(client: int, participants: Sequence[int]) -> tuple[tuple[int, ...],
     """Peers with whom a client is owner, and with whom evaluator: each pair once, balanced.
 
     On a circle of participants each one owns the pairs with the following half of the circle.
-
-    Examples
-    --------
-    >>> pairs_of(0, [0, 1, 2]), pairs_of(1, [0, 1, 2])
-    (((1,), (2,)), ((2,), (0,)))
     """
     count, index = len(participants), participants.index(client)
     evaluators: list[int] = []

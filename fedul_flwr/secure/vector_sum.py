@@ -59,7 +59,7 @@ from fedul_flwr.data.standardize import Moments
 from fedul_flwr.data.types import Bytes, Floats, Inputs, Ints
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED, Identities, Purpose
-from fedul_flwr.secure.messages import a_third, checked_array, errors_of_peers
+from fedul_flwr.secure.messages import a_third, checked_array, errors_of_peers, listed_clients
 from fedul_flwr.secure.session import (
     FEWEST,
     FROM,
@@ -359,6 +359,9 @@ class Transcript(NamedTuple):
 # A client
 
 
+_SERVER = "The server sent"
+
+
 def join_sum(
     state: Arrays,
     client: int,
@@ -394,9 +397,7 @@ def apart_message(apart: Pairs) -> dict[str, NDArray[Any]]:
 
 
 def _read_apart(message: Arrays) -> Pairs:
-    pairs = message.get(APART)
-    if pairs is None or pairs.dtype != np.int64 or pairs.ndim != 2 or pairs.shape[1] != 2:
-        raise UserError("The server sent no list of pairs.", "server-names-others")
+    pairs = checked_array(_SERVER, message, APART, np.int64, (None, 2))
     return frozenset((int(low), int(high)) for low, high in pairs)
 
 
@@ -420,18 +421,8 @@ def offer_shares(
     session, beside = _session(member, state)
     client, pinned, apart = member.client, member.pinned, _read_apart(state)
     roots = _roots(state, session, beside, message)
-    asked, who = message.get(THRESHOLD), message.get(PARTICIPANTS)
-    if (
-        who is None
-        or who.dtype != np.int64
-        or who.ndim != 1
-        or (np.diff(who) <= 0).any()
-        or asked is None
-        or asked.dtype != np.int64
-        or asked.shape != ()
-    ):
-        raise UserError("The server sent no terms of a sum.", "server-out-of-turn")
-    present, needed = who.tolist(), int(asked)
+    present = listed_clients(message, PARTICIPANTS)
+    needed = int(checked_array(_SERVER, message, THRESHOLD, np.int64, ()))
     if number <= int(state[LAST]):
         raise UserError(
             f"The server asked for secure sum {number} out of turn.", "server-out-of-turn"
@@ -478,7 +469,7 @@ def offer_shares(
         QUESTION: bytes_array(question),
         TRANSCRIPT: bytes_array(transcript),
         HOLDERS: np.array(holders, np.int64),
-        PRESENT: who,
+        PRESENT: np.array(present, np.int64),
         SECRETS: bytes_array(self_secret),
         OPENED: parts[client][None],
     }
@@ -503,10 +494,8 @@ def mask_vector(
         for peer, row in _sealed_shares(message, {*holders} - {client}):
             with read(peer):
                 address = _address(session.number, step, peer, client)
-                shares = unseal(row, roots[peer], address).get("shares")
-                if shares is None or shares.dtype != np.uint8 or shares.shape != (2, SHARE_BYTES):
-                    raise UserError(f"Client {peer} sent no shares.", "message-incomplete")
-                opened[peer] = shares
+                shares, origin = unseal(row, roots[peer], address), f"Client {peer} sent"
+                opened[peer] = checked_array(origin, shares, "shares", np.uint8, (2, SHARE_BYTES))
     if len(opened) < int(state[THRESHOLD]):
         raise UserError(
             f"Only {len(opened)} clients are in the secure sum; it takes {int(state[THRESHOLD])}.",
@@ -540,20 +529,11 @@ def require_question(state: Arrays, question: bytes) -> None:
 
 def _sealed_shares(message: Arrays, peers: Collection[int]) -> list[tuple[int, Bytes]]:
     """Who has sealed shares for this client, each with what it has sealed."""
-    senders, rows = message.get(SHARE_SENDERS), message.get(SEALED)
-    if (
-        senders is None
-        or senders.dtype != np.int64
-        or senders.ndim != 1
-        or rows is None
-        or rows.dtype != np.uint8
-        or rows.ndim != 2
-    ):
-        raise UserError("The server sent no shares of a sum.", "message-incomplete")
-    who = senders.tolist()
-    if len(who) != len(rows) or len({*who}) < len(who) or not {*who} <= {*peers}:
+    who = listed_clients(message, SHARE_SENDERS)
+    rows = checked_array(_SERVER, message, SEALED, np.uint8, (len(who), None))
+    if not {*who} <= {*peers}:
         raise UserError("The server named others for a sum than before.", "server-names-others")
-    return [(int(peer), np.ascontiguousarray(row)) for peer, row in zip(who, rows, strict=True)]
+    return [(peer, np.ascontiguousarray(row)) for peer, row in zip(who, rows, strict=True)]
 
 
 def confirm(
@@ -580,9 +560,8 @@ def unmask(
                 "The server asked to open another secure sum than this client has signed.",
                 "server-out-of-turn",
             )
-        signatures = message.get(SIGNATURES)
-        if signatures is None or signatures.shape != (len(survivors), SIGNATURE_BYTES):
-            raise UserError("The server sent no signatures for a secure sum.", "signature-wrong")
+        form = (len(survivors), SIGNATURE_BYTES)
+        signatures = checked_array(_SERVER, message, SIGNATURES, np.uint8, form)
         purpose, near = _purpose(state, survivors), set(state[HOLDERS].tolist())
         signed = set()
         for peer, signature in zip(survivors, signatures, strict=True):
@@ -628,11 +607,8 @@ def _roots(
     with errors_of_peers() as read:
         for peer in beside:
             with read(peer):
-                part = session.unseal(peer, PEERS, message.get(f"{FROM}{peer}")).get("part")
-                if part is None or part.dtype != np.uint8 or part.shape != (KEY_BYTES,):
-                    raise UserError(
-                        f"Client {peer} sent no part of a secret.", "message-incomplete"
-                    )
+                sent = session.unseal(peer, PEERS, message.get(f"{FROM}{peer}"))
+                part = checked_array(f"Client {peer} sent", sent, "part", np.uint8, (KEY_BYTES,))
                 parts[peer] = part.tobytes()
     roots = session.mask_roots(parts)
     rows = zip(roots[PARTICIPANTS].tolist(), roots[MASK_ROOTS], strict=True)
@@ -650,30 +626,18 @@ def survivors_of(state: Arrays, client: int, message: Arrays, least: int = 0) ->
     """The list of those in the sum, in ascending order; errors as of :func:`confirm`."""
     if SENDERS not in state:
         raise UserError("The server asked to open a secure sum out of turn.", "server-out-of-turn")
-    who = message.get(SURVIVORS)
-    if who is None or who.dtype != np.int64 or who.ndim != 1 or (np.diff(who) <= 0).any():
-        raise UserError("The server sent no list of a secure sum's clients.", "server-names-others")
-    if not set(who.tolist()) <= set(state[PRESENT].tolist()):
+    who = listed_clients(message, SURVIVORS)
+    here = {*state[SENDERS].tolist()} & {*who}
+    if client not in here or not {*who} <= {*state[PRESENT].tolist()}:
         raise UserError("The server named others for a sum than before.", "server-names-others")
-    here = set(state[SENDERS].tolist()) & set(who.tolist())
-    if client not in here:
-        raise UserError(
-            "The server left this client out of a secure sum to which it sent.",
-            "server-names-others",
-        )
-    if len(here) < int(state[THRESHOLD]):
-        raise UserError(
-            f"Only {len(here)} clients are left in the secure sum; "
-            f"it takes {int(state[THRESHOLD])}.",
-            "too-few-clients",
-        )
     fewest = max(least, quorum(len(state[PRESENT])))
-    if len(who) < fewest:
+    if len(here) < int(state[THRESHOLD]) or len(who) < fewest:
         raise UserError(
-            f"Only {len(who)} clients are left in the secure sum: this client asks for {fewest}.",
+            f"Only {len(who)} clients are left in the secure sum, {len(here)} of them near this "
+            f"one: it asks for {fewest} and {int(state[THRESHOLD])}.",
             "too-few-clients",
         )
-    return [int(peer) for peer in who]
+    return who
 
 
 def _purpose(state: Arrays, survivors: Iterable[int]) -> Purpose:

@@ -12,10 +12,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, TensorDataset
 
-from fedul_flwr.api.input_data import CLIENT, dataset_of, flat_settings, stored_points
-from fedul_flwr.config.shared import SharedSettings
-from fedul_flwr.data.cache import cache_directory, clear_cache, measure_cache
-from fedul_flwr.data.columns import Column, Columns, parse_columns
+from fedul_flwr.api.input_data import CLIENT, dataset_of, flat_settings
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import TableOptions
 from tests.support.refusals import refuses
@@ -111,19 +108,6 @@ def test_given_a_frame_then_columns_and_categories_are_those_of_the_table() -> N
     assert source.class_names == ("ill", "sound")
 
 
-def test_the_same_data_lie_on_disk_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDUL_CACHE", str(tmp_path / "cache"))
-    first, other = dataset_of((VECTORS, LABELS)), dataset_of((VECTORS.copy(), LABELS))
-    assert first == other
-    assert dataset_of((VECTORS + 1, LABELS)) != first
-    folder = Path(first)
-    assert folder.is_relative_to(cache_directory())
-    assert folder.parent.stat().st_mode & 0o077 == 0
-    assert measure_cache().entries == 2
-    clear_cache()
-    assert not folder.exists()
-
-
 def test_given_a_name_for_each_point_then_torch_frames_and_arrays_have_the_same_classes() -> None:
     names = np.array(["no", "yes"])[LABELS]
     points = torch.from_numpy(VECTORS)
@@ -141,53 +125,6 @@ def test_given_a_name_for_each_point_then_torch_frames_and_arrays_have_the_same_
         assert source.class_names == ("no", "yes")
         rows = [*source.train.inputs, *source.test.inputs]
         assert sorted_rows(rows) == sorted_rows(VECTORS)
-
-
-def test_given_tensors_in_a_list_then_channels_come_first_as_in_one_tensor() -> None:
-    images = torch.from_numpy(IMAGES[:, :, :3].copy()).permute(0, 3, 1, 2)  # of width 3
-    np.testing.assert_array_equal(stored_points([*images]), IMAGES[:, :, :3])
-    np.testing.assert_array_equal(stored_points(images), IMAGES[:, :, :3])
-
-
-def test_given_pictures_of_other_sizes_and_modes_then_they_are_read_as_files_of_them() -> None:
-    gray = [Image.fromarray(image[..., 0]) for image in IMAGES]
-    data = Listed([(p.convert("RGB") if n else p, n % 2) for n, p in enumerate(gray)])
-    source = load_source(dataset_of(data))
-    assert source.input_shape == (4, 5, 3)
-    rows = [*source.train.inputs, *source.test.inputs]
-    assert sorted_rows(rows) == sorted_rows(np.repeat(IMAGES[..., :1], 3, axis=3))
-    larger = Listed([(p.resize((7, 4)) if n else p, n % 2) for n, p in enumerate(gray)])
-    with refuses("image-size"):
-        load_source(dataset_of(larger))
-    assert load_source(dataset_of(larger), image_size=4).input_shape == (4, 4, 1)
-    assert stored_points(gray, (4, 5, 1)).tolist() == IMAGES[..., :1].tolist()
-
-
-def test_given_names_with_spaces_then_columns_are_called_as_a_csv_has_them() -> None:
-    frame = pd.DataFrame({" a": VECTORS[:, 0], "gro\u0308\u00dfe": VECTORS[:, 1], "dx ": LABELS})
-    options = TableOptions(label=SharedSettings.parse({"label-column": "dx "}).label_column)
-    for data in (frame, pa.Table.from_pandas(frame), datasets.Dataset.from_pandas(frame)):
-        source = load_source(dataset_of(data, label_column="dx "), table=options)
-        columns = Columns((Column("a"), Column("gr\u00f6\u00dfe")))
-        assert source.columns == columns == parse_columns(columns.to_json().replace('"a"', '" a"'))
-    with refuses("name-twice"):
-        dataset_of(frame.assign(a=1), label_column="dx")
-
-
-def test_given_pictures_opened_from_files_then_they_are_as_the_files(tmp_path: Path) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 3  # upside down
-    Image.fromarray(IMAGES[0]).save(tmp_path / "x.png", exif=exif)
-    found = stored_points([Image.open(tmp_path / "x.png")], (4, 5, 3))
-    assert found.tolist() == [IMAGES[0, ::-1, ::-1].tolist()]
-    deep = IMAGES[0, ..., 0].astype(np.uint16) * 16
-    (tmp_path / "x.pgm").write_bytes(b"P5\n5 4\n4095\n" + deep.astype(">u2").tobytes())
-    pictures = [Image.open(tmp_path / "x.pgm")]
-    found = stored_points(pictures, (4, 5, 1), TableOptions(bits=12))
-    assert found.tolist() == IMAGES[:1, ..., :1].tolist()
-    (tmp_path / "x.pgm").write_bytes(b"P5\n5 4\n255\n")
-    with refuses("image-not-readable"):
-        stored_points([Image.open(tmp_path / "x.pgm")], (4, 5, 1))
 
 
 def test_given_pictures_by_path_then_the_data_set_has_their_pixels(tmp_path: Path) -> None:
@@ -277,7 +214,7 @@ def test_given_categories_intervals_and_sparse_dummies_then_features_are_those_b
         ((FRAME, pd.Series(LABELS, index=FRAME.index[::-1])), None, "points-and-labels-differ"),
         ((VECTORS.astype(float) * 1e39, LABELS), None, "cell-not-a-number"),
         (([VECTORS[0]] * 19 + [VECTORS[0, :2]], LABELS), None, "points-shape"),
-        ((VECTORS, [None] * 20), None, "labels-missing"),
+        ((VECTORS, [None] * 20), None, "too-few-points"),
     ],
 )
 def test_given_data_that_cannot_be_used_then_they_are_refused(

@@ -10,11 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
-    DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyServerSideFixedClipping,
     FedAvg,
     FedMedian,
     FedTrimmedAvg,
@@ -31,7 +29,6 @@ from fedul_flwr.errors import NoUpdateError, OwnDataError
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import SETUP
 from fedul_flwr.federated.nodes import DataShape, setup_content
-from fedul_flwr.models import build_model
 from fedul_flwr.strategies.scaffold import Scaffold
 from tests.support.refusals import refuses
 
@@ -179,12 +176,6 @@ def test_options_that_a_strategy_cannot_use(options: dict[str, Any], message: st
         fedul(**options)
 
 
-def test_given_another_first_model_then_it_is_refused() -> None:
-    arrays = ArrayRecord({"weight": torch.zeros(1)})
-    with refuses("model-mismatch", match="bias"):
-        run(fedul(), ff.make_client_app(fedul_client), initial_arrays=arrays)
-
-
 @pytest.mark.parametrize(
     ("build", "code"),
     [
@@ -230,12 +221,6 @@ def test_given_a_device_then_errors_about_data_stay(capsys: pytest.CaptureFixtur
     assert "sets must be" in capsys.readouterr().err
 
 
-def test_given_keys_of_the_apps_own_in_the_node_config_then_clients_train() -> None:
-    grid = InProcessGrid(ff.make_client_app(fedul_client), 2, {"csv": "a.csv", "format": "csv"})
-    with task_identity():
-        assert fedul().start(grid, num_rounds=1).train_metrics_clientapp[1]["loss"] > 0
-
-
 class Plain(FlowerStrategy):
     """A base that passes on what it gets, to the clients that it chooses."""
 
@@ -265,27 +250,3 @@ def test_given_any_base_then_it_combines_or_is_refused_at_once() -> None:
     for base in (FedAvg(arrayrecord_key="model"), QFedAvg(client_learning_rate=0.1), Scaffold()):
         with refuses("argument-not-allowed"):
             fedul(base=base)
-
-
-def test_given_the_bases_numbers_of_nodes_then_they_are_waited_for_and_sampled() -> None:
-    strategy = fedul(base=FedAvg(fraction_train=0.1, min_train_nodes=3))
-    run(strategy, ff.make_client_app(fedul_client), clients=5, rounds=1)
-    assert strategy.record.clients == 3
-    few = fedul(base=FedAvg(min_available_nodes=5), settings={"connect_timeout": 1.0})
-    with refuses("too-few-clients"):
-        run(few, ff.make_client_app(fedul_client), clients=3)
-
-
-def test_given_flowers_private_wrapper_then_it_can_add_noise() -> None:
-    weights = ArrayRecord(build_model("mlp", (4,), 2).state_dict())
-    strategy = DifferentialPrivacyServerSideFixedClipping(fedul(), 0.1, 1.0, 2)
-    app = ff.make_client_app(fedul_client)
-    assert run(strategy, app, initial_arrays=weights).arrays
-    with refuses("method-mismatch"):  # one that relies on clients to clip
-        run(
-            DifferentialPrivacyClientSideFixedClipping(fedul(), 0.1, 1.0, 2),
-            app,
-            initial_arrays=weights,
-        )
-    with refuses("setting-without-effect", setting="dp.clipping"):
-        fedul(settings={"dp": {"clipping": "server"}})

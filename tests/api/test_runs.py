@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,7 @@ import torch
 from sklearn.datasets import load_digits, load_wine
 
 import fedul_flwr as ff
-from fedul_flwr.api.result import facts_table
-from fedul_flwr.config import run_config
 from fedul_flwr.engine import in_process
-from fedul_flwr.engine import simulate as engines
 from fedul_flwr.results.predict import load_model
 from tests.support.refusals import refuses
 
@@ -52,12 +48,6 @@ def test_given_arrays_then_a_run_learns_them_and_its_result_has_all(result: ff.R
     assert f"<td>{result.directory}</td>" in result._repr_html_()
 
 
-def test_given_names_with_tags_then_a_notebook_shows_them_whole_as_text() -> None:
-    shown = facts_table({"<b>": "<script>" + "x" * 200})
-    assert f"<td>&lt;script&gt;{'x' * 200}</td>" in shown
-    assert "<b>" not in shown
-
-
 def test_given_points_in_another_form_then_predictions_are_the_models(result: ff.Result) -> None:
     stored = np.rint(IMAGES * 255).astype(np.uint8)[..., np.newaxis]
     expected = load_model(result.directory).predict_proba(stored)
@@ -87,18 +77,6 @@ def test_given_a_saved_result_then_it_can_be_loaded(result: ff.Result, tmp_path:
         result.save(tmp_path / "saved")
     with refuses("folder-missing", match="nothing"):
         ff.load(tmp_path / "nothing")
-
-
-def test_two_runs_in_one_second_are_apart(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Still(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> Still:
-            return cls(2026, 1, 1)
-
-    monkeypatch.setattr(run_config, "datetime", Still)
-    options: dict[str, Any] = {**SMALL, "rounds": 1, "fedul": {"num_sets": 3}}
-    found = [ff.simulate(data="wine", **options).directory.name for _ in range(3)]
-    assert found == [f"fedul-wine-20260101-000000{end}" for end in ("", "-2", "-3")]
 
 
 @pytest.mark.parametrize(
@@ -156,19 +134,6 @@ def test_given_a_run_that_is_stopped_when_resumed_then_it_ends_as_one_that_was_n
     assert resumed.summary["test_error"] == result.summary["test_error"]
     for name, array in resumed.model.state_dict().items():
         assert torch.equal(array, result.model.state_dict()[name])
-
-
-def test_given_a_run_that_cannot_resume_then_its_directory_keeps_its_number_of_rounds(
-    result: ff.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> str:
-        raise ff.UserError("The data set is gone.")
-
-    copy = result.save(tmp_path / "copy")
-    monkeypatch.setattr(engines, "check_start", refuse)
-    with pytest.raises(ff.UserError, match="gone"):
-        ff.simulate(resume=copy, rounds=7, engine="in-process")
-    assert ff.load(copy).settings["num-rounds"] == 2
 
 
 def test_methods_are_compared_and_resume(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 """What clients train on: which points, with which targets."""
 
-import copy
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,6 @@ from fedul_flwr.baselines.fedpl import FedPLClient
 from fedul_flwr.baselines.supervised import SupervisedClient
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.data.seeds import stream
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.task import Batch
@@ -50,15 +48,6 @@ def test_a_fraction_is_of_the_clients_points_and_at_least_one(
     assert fit(part, mlp_weights(), {"server-round": 1})[1] == expected
     known = dict(zip(whole.points, whole.targets, strict=True))
     assert [known[point] for point in data.points] == data.targets.tolist()
-
-
-def test_a_fraction_is_drawn_by_the_runs_seed_for_each_client(client: Build) -> None:
-    options = {"method": "supervised", "seed": 4}
-    whole = training_points(client(SupervisedClient, 2, **options)).points
-    part = client(SupervisedClient, 2, **options, **{"supervised.label-fraction": 0.25})
-    count = round(0.25 * len(whole))
-    order = stream(4, "labeled", 2).permutation(len(whole))  # of client 2
-    np.testing.assert_array_equal(training_points(part).points, whole[np.sort(order[:count])])
 
 
 def test_pseudo_labels_by_the_drawn_priors_are_m_modulo_k(client: Build) -> None:
@@ -187,25 +176,3 @@ def test_given_the_released_recipe_then_the_ramp_begins_anew_each_epoch_and_the_
             assert found == pytest.approx(3 * weight, rel=1e-4)
             assert 0.0067 * 0.5 < weight < 0.011 * 0.5
     assert radii == pytest.approx([6.0 * unit] * 12)
-
-
-def test_every_client_and_every_round_has_random_numbers_of_its_own(
-    client: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn: list[float] = []
-    plain = learning.train_local
-
-    def watch(model: Any, task: Any, plan: Any, rng: Any) -> Any:
-        drawn.append(float(copy.deepcopy(rng).random()))
-        return plain(model, task, plan, rng)
-
-    monkeypatch.setattr(learning, "train_local", watch)
-
-    def first_number(number: int, server_round: int, seed: int = 0) -> float:
-        options = {"method": "fedul", "seed": seed}
-        fit(client(FedULClient, number, **options), mlp_weights(), {"server-round": server_round})
-        return drawn.pop()
-
-    numbers = [first_number(c, r, s) for c in (0, 1) for r in (1, 2) for s in (0, 1)]
-    assert len(set(numbers)) == 8
-    assert first_number(1, 2) == first_number(1, 2)

@@ -20,7 +20,6 @@ from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from tests.support.fedmatch_exchanges import TINY
-from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, train
 from tests.support.settings import Settings
 from tests.support.simulated_clients import simulated_client
@@ -123,16 +122,6 @@ def test_a_teacher_that_is_too_far_from_the_one_sent_is_refused(settings: Settin
     assert [line["failures"] for line in metrics(honest)] == [0]
     found = train(settings(**plan), 2, wrap_grid=lambda grid: MeddlingGrid(grid, meddle))
     assert [line["failures"] for line in metrics(found)] == [1]
-
-
-def test_bases_without_an_average_or_with_a_pass_before_training_are_refused(
-    settings: Settings,
-) -> None:
-    with refuses("method-mismatch", setting="base"):
-        run(settings, base="local", evaluate="local")
-    with refuses("method-mismatch", setting="scaffold.option"):
-        run(settings, base="scaffold", **{"scaffold.option": "I"})
-    assert np.isfinite(last_model(run(settings, base="scaffold", optimizer="sgd"))["1.bias"]).all()
 
 
 @pytest.mark.parametrize(("base", "teacher"), [("fedavg", 17.0), ("fedmedian", 1.0)])

@@ -34,26 +34,6 @@ def said(*arguments: str, width: int = 80) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("width", WIDTHS)
-def test_given_any_width_then_help_is_whole_and_fits(command: tuple[str, ...], width: int) -> None:
-    text = said(*command, "--help", width=width)
-    described, _, examples = text.partition("Examples:\n")
-    assert max(map(len, described.splitlines())) <= width
-    assert examples
-    for line in examples.splitlines():
-        assert line.startswith("  " + " ".join(["fedul-flwr", *command]))
-    root = get_command(app)
-    assert isinstance(root, click.Group)
-    found: click.Command = root
-    for name in command:
-        assert isinstance(found, click.Group)
-        found = found.commands[name]
-    for parameter in found.params:
-        if isinstance(parameter, click.Option) and not parameter.hidden:
-            assert all(name in text for name in parameter.opts)
-
-
 @pytest.mark.parametrize(
     ("typed", "right"), [("methds", "methods"), ("setings", "settings"), ("predct", "predict")]
 )

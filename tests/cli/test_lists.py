@@ -8,7 +8,6 @@ import pytest
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
-from fedul_flwr.cli.options import complete_assignment
 from fedul_flwr.data.sources import NAMED_DATASETS, NamedDataset, load_source
 
 runner = CliRunner()
@@ -65,20 +64,6 @@ def is_described_by(known: NamedDataset, dataset: str) -> None:
 def test_given_any_width_then_lists_fit_and_are_readable(command: list[str], width: int) -> None:
     lines = said(*command, width=width).splitlines()
     assert max(map(len, lines)) <= min(width, 100)
-
-
-@pytest.mark.parametrize(
-    ("typed", "found"),
-    [
-        ("num-ro", ["num-rounds="]),
-        ("method=fedm", ["method=fedmatch"]),
-        ("num-rounds=5 base=fedad", ["num-rounds=5 base=fedadam", "num-rounds=5 base=fedadagrad"]),
-        ("fedul.strict-rank=", ["fedul.strict-rank=true", "fedul.strict-rank=false"]),
-        ("num-rounds=", []),
-    ],
-)
-def test_given_the_start_of_a_setting_then_it_is_completed(typed: str, found: list[str]) -> None:
-    assert list(complete_assignment(typed)) == found
 
 
 @pytest.mark.parametrize("command", [["methods"], ["settings", "seed"], ["datasets"]])

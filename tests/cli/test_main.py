@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.user_files import parse_overrides
 from fedul_flwr.errors import UserError
-from tests.support.refusals import code_of
 
 runner = CliRunner()
 
@@ -121,21 +120,6 @@ def test_overrides_refused(value: str, words: str) -> None:
         parse_overrides([value])
 
 
-def test_run_passes_everything_on(stage: Stage, tmp_path: Path) -> None:
-    options = ["-c", "seed=3", "--run-config", "seed=4", "--num-supernodes", "6"]
-    more = ["--output", "here", "--client-cpus", "2", "--client-gpus", "0.5"]
-    result = runner.invoke(app, [*ON_RAY, *options, *more])
-    assert result.exit_code == 0, result.output
-    assert stage.overrides == [{"seed": 4, "output": "here"}]
-    call = stage.calls[0]
-    assert call == (6, 2, 0.5, "", tmp_path / "here" / "flower.log")
-    assert stage.summaries == [tmp_path / "here"]
-    assert "round 1/2: test error 8.00 %, 1.5 s" in result.output
-    assert "round 2/2: test error 4.00 %, 1.5 s" in result.output
-    assert "a log line" not in result.output
-    assert "a log line" in runner.invoke(app, [*ON_RAY, "--verbose"]).output
-
-
 def test_failure_tells_flowers_reason(stage: Stage, tmp_path: Path) -> None:
     stage.reason = "ValueError: broken"
     result = runner.invoke(app, ON_RAY)
@@ -187,25 +171,6 @@ def processes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, 
     return calls
 
 
-def test_given_no_engine_then_a_pool_of_processes_runs_it(
-    stage: Stage, processes: list[tuple[Any, ...]], tmp_path: Path
-) -> None:
-    options = ["--num-supernodes", "6", "--client-cpus", "2", "--client-gpus", "0.5"]
-    result = runner.invoke(app, ["run", *options])
-    assert result.exit_code == 0, result.output
-    assert "round 2/2: test error 4.00 %, 1.5 s" in result.output
-    [(config, *more)] = processes
-    assert (config.output, more) == (str(tmp_path / "out"), [6, 2, 0.5])
-    assert stage.calls == []
-
-
-@pytest.mark.parametrize("engine", ["processes", "in-process"])
-def test_options_without_ray(stage: Stage, engine: str) -> None:
-    result = runner.invoke(app, ["run", "--engine", engine, "--ray-address", "auto"])
-    assert result.exit_code == 1
-    assert code_of(result.stderr) == "option-without-effect"
-
-
 def test_given_a_run_that_cannot_begin_then_nothing_is_written(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -217,18 +182,6 @@ def test_given_a_run_that_cannot_begin_then_nothing_is_written(
     assert (result.exit_code, result.stderr) == (1, "Error: No such data set.\n")
     assert stage.calls == []
     assert not (tmp_path / "out").exists()
-
-
-def test_given_a_cluster_then_it_is_asked_for(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "fedul_flwr.engine.flower_simulation.refuse_silent_cluster", lambda address: None
-    )
-    options = ["--ray-address", "head:6379", "--client-cpus", "100000", "--output", "a/b"]
-    assert runner.invoke(app, [*ON_RAY, *options]).exit_code == 0
-    [call] = stage.calls
-    assert call[3] == "head:6379"
 
 
 def test_demo_has_a_ceiling(stage: Stage, processes: list[tuple[Any, ...]], tmp_path: Path) -> None:

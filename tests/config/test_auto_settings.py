@@ -15,7 +15,6 @@ from fedul_flwr.config.auto_settings import (
 )
 from fedul_flwr.config.base import AUTO
 from fedul_flwr.config.run_config import parse_flat
-from fedul_flwr.errors import UserError
 from fedul_flwr.models import build_model
 from tests.support.refusals import refuses
 
@@ -119,28 +118,6 @@ IMAGE, VECTOR = (8, 8, 1), (30,)
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "shape", "others"),
-    [
-        ("image-size", 8, VECTOR, {}),
-        ("missing", "mean", IMAGE, {}),
-        ("standardize", "owner", IMAGE, {}),
-        ("noise", 0.1, IMAGE, {"method": "uda"}),
-        ("mixup", 0.1, IMAGE, {"method": "uda"}),
-        ("ssl.operations", 2, VECTOR, {"method": "fixmatch"}),
-        # Of the right kind, but without an augmentation or a method that takes it.
-        ("mixup", 0.1, VECTOR, {}),
-        ("feature-dropout", 0.1, VECTOR, {"augment": "noise"}),
-        ("measure-forgetting", True, VECTOR, {"method": "uda", "standardize": "owner"}),
-        ("augment", "noise", IMAGE, {}),
-    ],
-)
-def test_another_kind(key: str, value: Any, shape: tuple[int, ...], others: dict[str, Any]) -> None:
-    with pytest.raises(UserError) as caught:
-        refuse_other_kind(parse_flat({**others, key: value}), shape)
-    assert caught.value.values["setting"] == key
-
-
-@pytest.mark.parametrize(
     ("settings", "shape"),
     [
         ({}, IMAGE),
@@ -189,10 +166,3 @@ def test_columns_that_are_not_to_be_standardized(chosen: dict[str, Any], code: s
     settings = parse_flat(chosen)
     with refuses(code, setting="standardize"):
         resolve_standardize(settings, VECTOR)
-
-
-def test_a_sum_of_columns_that_nobody_makes_is_refused() -> None:
-    with refuses("setting-without-effect", setting="standardize-sum"):
-        parse_flat({"standardize": "owner", "standardize-sum": "masked"})
-    with refuses("setting-without-effect", setting="standardize-sum"):
-        resolve_standardize(parse_flat({"standardize-sum": "masked"}), IMAGE)

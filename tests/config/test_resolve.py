@@ -10,9 +10,8 @@ import pytest
 
 from fedul_flwr.config.document import settings_page
 from fedul_flwr.config.method_settings import LabelSettings
-from fedul_flwr.config.run_config import LAST_MODEL, default_flat, parse_flat, resolve
+from fedul_flwr.config.run_config import LAST_MODEL, default_flat, resolve
 from fedul_flwr.config.sections import FedProxSettings
-from fedul_flwr.config.user_files import parse_overrides
 from tests.support.given_labels_method import GIVEN_METHOD
 from tests.support.refusals import refuses
 
@@ -151,11 +150,3 @@ def test_docs_list_every_setting() -> None:
     assert page == settings_page(), "run `make docs`"
     for key in default_flat():
         assert page.count(f"| `{key}` |") == 1
-
-
-def test_given_flowers_name_of_the_rounds_then_it_is_num_rounds() -> None:
-    assert parse_overrides(["num-server-rounds=7"]) == {"num-rounds": 7}
-    assert parse_flat({"num-server-rounds": 7}).num_rounds == 7
-    # Flower passes the defaults of both names.
-    assert parse_flat({"num-rounds": 30, "num-server-rounds": 7}).num_rounds == 7
-    assert parse_flat({"num-rounds": 9, "num-server-rounds": 0}).num_rounds == 9

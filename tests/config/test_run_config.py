@@ -4,7 +4,6 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -14,8 +13,7 @@ from fedul_flwr.config.method_settings import FedULSettings, UnlabeledSetSetting
 from fedul_flwr.config.methods import METHODS, Method
 from fedul_flwr.config.run_config import RunConfig, all_sections, default_flat, parse_flat
 from fedul_flwr.config.sections import SECTIONS
-from fedul_flwr.config.shared import BaseName, ModelOptions, PartitionName, SharedSettings
-from fedul_flwr.config.user_files import parse_overrides
+from fedul_flwr.config.shared import BaseName, PartitionName, SharedSettings
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.strategy import Strategy
 from tests.support.given_labels_method import GIVEN_METHOD
@@ -98,14 +96,6 @@ def test_given_any_setting_then_other_types_and_wide_values_are_refused(table: s
             with pytest.raises(UserError) as error:
                 parse({**context, key: value})
             assert error.value.values == {"setting": key}
-
-
-@pytest.mark.parametrize(("key", "value"), [("width", 64), ("layers", 1), ("dropout", 0.5)])
-def test_options_of_the_mlp_are_refused_with_other_models(key: str, value: float) -> None:
-    options = parse({"model": "mlp+head", f"model-{key}": value}).model_options
-    assert options._asdict() == {**ModelOptions()._asdict(), key: value}
-    with refuses("setting-without-effect", setting=f"model-{key}"):
-        parse({"model": "linear", f"model-{key}": value})
 
 
 def test_rules_over_several_settings_name_them() -> None:
@@ -191,7 +181,6 @@ class OwnSettings(Settings):
 
 
 OWN = Method("own", "m:S", "m:C", (OwnSettings, UnlabeledSetSettings))
-NO_METHOD = 3
 
 
 @pytest.fixture
@@ -220,22 +209,6 @@ Own = Callable[..., RunConfig]
 def test_bad_options_of_a_method_of_ones_own(own: Own, options: str, code: str) -> None:
     with refuses(code):
         own(options)
-
-
-@pytest.mark.parametrize(
-    ("reference", "code"),
-    [
-        ("users_package.methods:NO_METHOD", "own-method-wrong"),
-        ("no_such_package:OWN", "reference-wrong"),
-        (".relative:OWN", "reference-wrong"),
-        # One spelling, which works outside a checkout too.
-        ("strategies.fedul:FedULStrategy", "reference-wrong"),
-    ],
-)
-def test_bad_references_of_methods(own: Own, reference: str, code: str) -> None:
-    with refuses(code) as error:
-        parse(method=reference)
-    assert str(error.value).startswith(f"Setting method = {reference!r}")
 
 
 # Round trips
@@ -267,13 +240,6 @@ def test_given_any_method_base_and_partition_then_settings_make_a_round_trip(met
         used |= {*METHODS[method].tables}
         assert set(config.sections) == used
         assert {key.partition(".")[0] for key in flat if "." in key} == used
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_settings_file_may_begin_with_a_byte_order_mark(tmp_path: Path, end: str) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_bytes(f'\ufeffmethod = "supervised"{end}[fedul]{end}num-sets = 3{end}'.encode())
-    assert parse_overrides([str(file)]) == {"method": "supervised", "fedul.num-sets": 3}
 
 
 def test_keys_of_an_own_methods_table_are_its_options(own: Own) -> None:

@@ -20,7 +20,6 @@ from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.table_files import read_table
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import Propagated
-from fedul_flwr.experiments.text_tables import csv_text
 from tests.support.points import load_points
 from tests.support.refusals import refuses
 
@@ -206,19 +205,6 @@ def test_rows_keep_texts_that_tables_take_as_missing(end: str, tmp_path: Path) -
     assert read_csv_rows(tmp_path / "labels.csv") == (rows, "")
 
 
-def test_a_row_of_more_than_a_mebibyte_and_many_columns(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    numbers = rng.normal(size=(2, 5_000))
-    lines = [",".join([*(f"g{i}" for i in range(5_000)), "label"])]
-    lines += [",".join([*(f"{x:.240f}" for x in row), str(k)]) for k, row in enumerate(numbers)]
-    assert len(lines[1]) > 1 << 20
-    for split in ("train", "test"):
-        (tmp_path / f"{split}.csv").write_text("\n".join(lines))
-    train = load_source(str(tmp_path)).train
-    assert train.inputs.tobytes() == numbers.astype(np.float32).tobytes()
-    assert train.labels.tolist() == [0, 1]
-
-
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -254,7 +240,3 @@ def test_given_a_formula_for_a_files_name_when_labeled_then_it_is_text(tmp_path:
     # The same file may come back as an owner's known labels.
     rows, _ = read_rows(tmp_path / "labels.csv")
     assert rows[1][0] == FORMULA
-
-
-def test_given_numbers_below_zero_when_written_then_they_stay_numbers() -> None:
-    assert csv_text([{"run": "=1+1", "change": -0.5}]) == "run,change\n'=1+1,-0.5\n"

@@ -20,7 +20,6 @@ from fedul_flwr.data.split import (
     client_files,
     label_shares,
     open_partly_labeled_points,
-    read_released_split,
     read_split,
     save_split,
 )
@@ -94,18 +93,6 @@ OTHER_DATA: dict[str, Any] = {
 }
 
 
-def test_other_settings_of_labels_give_another_federation(place: Path) -> None:
-    splits = [build_split(place, 3, config())]
-    splits += [build_split(place, 3, config(**{key: OTHER_DATA[key]})) for key in OTHER_DATA]
-    splits.append(build_split(place, 3, config(**{"labels.fraction": 0.3, "labels.total": 100})))
-    assert len({split.directory for split in splits}) == len(splits)
-    assert not any(same(splits[0], other) for other in splits[1:])
-    named = {key for key in OTHER_DATA if key.startswith("labels.")}
-    assert {*named, "labels.fraction", "labels.split"} == {
-        f"labels.{name}" for name in LabelSettings.names()
-    }
-
-
 def test_a_clients_labels_can_be_withheld(place: Path) -> None:
     whole = opened(place, build_split(place, 3, config()))
     left = opened(place, build_split(place, 3, config(**{"labels.without-client": 1})))
@@ -161,14 +148,6 @@ def saved(place: Path, tmp_path: Path) -> tuple[Split, Path]:
     split = build_split(place, 3, config(**options, seed=5))
     write_saved(tmp_path / "split.npz", split)
     return split, tmp_path / "split.npz"
-
-
-def test_a_saved_split_is_the_same_for_every_seed(place: Path, saved: tuple[Split, Path]) -> None:
-    split, file = saved
-    again = build_split(place, 3, config(**REUSED, **{"labels.split": str(file)}))
-    assert same(split, again)
-    other = build_split(place, 3, config(**REUSED, **{"labels.split": str(file)}, seed=9))
-    assert other.directory == again.directory
 
 
 @pytest.mark.parametrize("content", [None, b"x", b"PK\x03\x04cut off"], ids=["none", "text", "cut"])
@@ -239,22 +218,6 @@ def test_given_a_split_file_of_the_authors_then_clients_have_its_points_and_labe
     assert len(other.clients[1].points) == len(split.clients[1].points) + 1
 
 
-def test_given_cifar_10_in_the_hubs_order_then_rows_are_those_of_its_parts(tmp_path: Path) -> None:
-    of_authors = np.random.default_rng(0).integers(0, 4, 50_000)
-    # The archive has the five parts of 10,000 as 4, 3, 2, 5, 1, and so has the data set.
-    hub = np.concatenate([of_authors[10_000 * part :][:10_000] for part in (3, 2, 1, 4, 0)])
-    rows = np.arange(0, 50_000, 7)
-    lines = [released_line(int(row), 0, 1, of_authors[row]) for row in rows]
-    (tmp_path / "split.txt").write_text("".join(lines))
-    for labels, expected in (
-        (of_authors, rows),
-        (hub, np.array([(4, 2, 1, 0, 3)[row // 10_000] * 10_000 + row % 10_000 for row in rows])),
-    ):
-        found = read_released_split(tmp_path / "split.txt", labels, NAMES)
-        np.testing.assert_array_equal(found.points, np.sort(expected))
-        np.testing.assert_array_equal(labels[found.points].sum(), of_authors[rows].sum())
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -287,29 +250,6 @@ def config_scenarios(method: str, **options: Any) -> RunConfig:
     return parse_flat({**default_flat(), "method": method, **options})
 
 
-@pytest.mark.parametrize("partition", ["iid", "majority"])
-def test_points_are_dealt_alike_whoever_has_labels(place: Path, partition: str) -> None:
-    shared = {"partition": partition, "server-fraction": 0.1}
-    runs = {
-        "clients": config_scenarios("uda", **shared),
-        "server": config_scenarios("uda", **shared, **AT_SERVER),
-        "all": config_scenarios("all-labels", **shared),
-    }
-    splits = {name: build_split(place, 3, run) for name, run in runs.items()}
-    for parts in zip(*(clients_of(split) for split in splits.values()), strict=True):
-        found = dict(zip(splits, parts, strict=True))
-        for part in parts:
-            np.testing.assert_array_equal(part.points, found["clients"].points)
-            np.testing.assert_array_equal(part.labels, LABELS[part.points])
-        assert (found["clients"].observed >= 0).sum() in (33, 34)  # 100 labels for three clients
-        assert (found["server"].observed == -1).all()
-        np.testing.assert_array_equal(found["all"].observed, found["all"].labels)
-    for split in splits.values():
-        np.testing.assert_array_equal(split.server, splits["clients"].server)
-        np.testing.assert_array_equal(split.validation, splits["clients"].validation)
-    assert len(splits["server"].server) == 40
-
-
 def test_new_points_have_no_label_and_are_the_same_ones(place: Path) -> None:
     options = {"labels.new-fraction": 0.2}
     runs = [config_scenarios("uda", **options), config_scenarios("uda", **options, **AT_SERVER)]
@@ -324,38 +264,8 @@ def test_new_points_have_no_label_and_are_the_same_ones(place: Path) -> None:
         assert (clients[2].observed[~new] == clients[2].labels[~new]).all()
 
 
-@pytest.mark.parametrize("scenario", [{}, AT_SERVER])
-def test_an_earlier_split_is_reused(place: Path, tmp_path: Path, scenario: dict[str, Any]) -> None:
-    earlier = build_split(
-        place, 3, config_scenarios("uda", **{"labels.total": 60, "server-fraction": 0.1})
-    )
-    write_saved(tmp_path / "split.npz", earlier)
-    reused = {"labels.split": str(tmp_path / "split.npz")}
-    again = build_split(place, 3, config_scenarios("uda", **reused, **scenario))
-    np.testing.assert_array_equal(again.server, earlier.server)
-    for one, other in zip(clients_of(earlier), clients_of(again), strict=True):
-        np.testing.assert_array_equal(one.points, other.points)
-        np.testing.assert_array_equal(other.observed, -1 if scenario else one.observed)
-    every = build_split(place, 3, config_scenarios(ALL_GIVEN_METHOD, **reused))
-    for one in clients_of(every):
-        np.testing.assert_array_equal(one.observed, one.labels)
-
-
 def directory(place: Path, method: str, **options: Any) -> Path:
     return build_split(place, 3, config_scenarios(method, **options)).directory
-
-
-def test_methods_share_a_split_where_labels_are_the_same(place: Path) -> None:
-    for options in ({}, {"labels.total": 60, "partition": "majority"}):
-        methods = ("uda", "fixmatch", "xclp", "labels-only", "fedsiam")
-        assert len({directory(place, method, **options) for method in methods}) == 1
-    ours = {directory(place, method, **AT_SERVER) for method in ("uda", "fixmatch")}
-    assert len(ours) == 1
-    # Nothing that says how to train, or when points arrive, decides who holds what.
-    other = {"scenario.streaming-steps": 4, "ssl.operations": 2, "base": "fedprox"}
-    assert directory(place, "uda", **other) == directory(place, "uda")
-    assert directory(place, "uda", **other, **AT_SERVER) in ours
-    assert directory(place, "all-labels", **AT_SERVER) == directory(place, "all-labels")
 
 
 def options(**values: Any) -> LabelSettings:

@@ -97,7 +97,6 @@ def test_priors_that_are_refused(owned: Path, text: str, message: str) -> None:
 
 def test_sets_that_are_refused(owned: Path) -> None:
     refused(owned / "none", "folder-missing")
-    refused(owned, "class-names-wrong", ("a", "b", "c"))
     (owned / ".hidden").write_text("left by a desktop")
     load_unlabeled_sets(owned, NAMES, 2, SHAPE)
     (owned / "extra").mkdir()
@@ -116,28 +115,6 @@ def test_sets_that_are_refused(owned: Path) -> None:
     refused(owned, "folder-layout")
     (owned / "priors.csv").unlink()
     refused(owned, "file-missing")
-
-
-def test_images_of_a_folder_by_relative_name(tmp_path: Path) -> None:
-    images = pixels(3, 4, 5)
-    write_png(tmp_path / "b.png", images[1])
-    write_png(tmp_path / "a" / "z.png", images[0])
-    write_png(tmp_path / "c" / "d" / "a.png", images[2])
-    names, found = load_points(tmp_path, (4, 5, 1))
-    assert names == ["a/z.png", "b.png", "c/d/a.png"]
-    np.testing.assert_array_equal(found[..., 0], images)
-    write_png(tmp_path / "d.png", pixels(1, 9, 9, 3)[0])
-    assert load_points(tmp_path, (4, 5, 3))[1].shape == (4, 4, 5, 3)
-
-
-def test_tables_by_row_number(tmp_path: Path) -> None:
-    images = pixels(300, 3, 3)
-    write_parquet(tmp_path / "x.parquet", [png(image) for image in images])
-    np.savez(tmp_path / "x.npz", images=images)
-    for name in ("x.parquet", "x.npz"):
-        names, found = load_points(tmp_path / name, (3, 3, 1))
-        assert names == [str(row) for row in range(300)]
-        np.testing.assert_array_equal(found[..., 0], images)
 
 
 def test_images_that_are_refused(tmp_path: Path) -> None:

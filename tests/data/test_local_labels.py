@@ -1,6 +1,5 @@
 """A data owner's partly labeled points: exact pixels and labels, refusals in one sentence."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +149,7 @@ def test_other_folders_are_files_unless_it_is_said(folders: Path) -> None:
     found = load(folders, ("cow", "owl"))
     assert (found.labels == -1).all()
     assert "no folder is called cow or owl" in found.notes[0]
-    with refuses("label-unknown", OwnDataError):  # cat is no class, and dog is one
+    with refuses("folder-layout", OwnDataError):  # cat is no class, and dog is one
         load(folders, ("dog", "owl"))
     (folders / "cat" / "1.png").rename(folders / "1.png")
     with refuses("folder-layout", OwnDataError):
@@ -180,7 +179,7 @@ def test_their_order_is_one_of_pixels_alone(folders: Path) -> None:
         ("labels.csv", "auto", "files-contradict"),
         ("labels.csv", "class-folders", "files-contradict"),
         ("notes.txt", "class-folders", "folder-layout"),
-        ("cow/1.png", "class-folders", "label-unknown"),
+        ("cow/1.png", "class-folders", "folder-layout"),
         ("cat/notes.txt", "auto", "folder-layout"),
     ],
 )
@@ -188,11 +187,3 @@ def test_class_folders_that_are_refused(folders: Path, change: str, form: str, c
     (folders / change).parent.mkdir(exist_ok=True)
     (folders / change).write_text("name,label\n")
     refused(folders, code, form=form)
-
-
-def test_folders_without_a_class_or_with_a_class_of_that_name(folders: Path) -> None:
-    refused(folders, "class-names-wrong", ("cat", "dog", "unlabeled"))
-    for name in ("cat", "dog"):
-        shutil.rmtree(folders / name)
-    assert load(folders).labels.tolist() == [-1, -1]
-    refused(folders, "folder-layout", form="class-folders")

@@ -1,7 +1,6 @@
 """Which training points a simulated client holds, for every partition."""
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.data.partition import imbalanced_partition, majority_partition, partition_points
-from fedul_flwr.data.seeds import stream
 from tests.support.refusals import refuses
 
 Ints = NDArray[np.int64]
@@ -57,17 +55,6 @@ def test_no_point_is_at_two_clients(partition: str, options: dict[str, Any]) -> 
         assert (np.diff(part) > 0).all()
 
 
-def test_iid_has_the_points_of_flowers_iid_partitioner() -> None:
-    from datasets import Dataset
-    from flwr_datasets.partitioner import IidPartitioner
-
-    order = stream(0, "partition").permutation(len(LABELS))
-    theirs = IidPartitioner(7)  # 600 points: five clients of 86 points, two of 85
-    theirs.dataset = Dataset.from_dict({"row": order.tolist()})
-    for client, ours in enumerate(split("iid", 7)):
-        assert ours.tolist() == sorted(theirs.load_partition(client)["row"])
-
-
 @each_kind
 def test_the_seed_decides(partition: str, options: dict[str, Any]) -> None:
     first, again = split(partition, **options), split(partition, **options)
@@ -77,25 +64,11 @@ def test_the_seed_decides(partition: str, options: dict[str, Any]) -> None:
     assert changed == (partition != "natural")  # whose groups are the data's own
 
 
-def test_small_alpha_is_skewed() -> None:
-    def largest_share(alpha: float) -> float:
-        parts = split("dirichlet", **{"dirichlet.alpha": alpha, "dirichlet.min-points": 1})
-        return float(np.mean([mix(LABELS, part).max() / len(part) for part in parts]))
-
-    assert largest_share(100.0) < 0.2 < 0.4 < largest_share(0.05)
-
-
 def test_dirichlet_keeps_to_the_fewest_points() -> None:
     parts = split("dirichlet", **{"dirichlet.min-points": 60, "dirichlet.alpha": 1.0})
     assert min(map(len, parts)) >= 60
     with refuses("too-few-points", setting="dirichlet.min-points"):
         split("dirichlet", **{"dirichlet.min-points": 101})
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_pathological_clients_hold_few_classes(count: int) -> None:
-    parts = split("pathological", 12, **{"pathological.classes-per-client": count})
-    assert [len(np.unique(LABELS[part])) for part in parts] == [count] * 12
 
 
 def test_shards_by_hand() -> None:
@@ -140,12 +113,6 @@ def test_points_per_client_are_of_the_clients_own(partition: str, options: dict[
 def test_too_many_points_per_client_name_the_client() -> None:
     with refuses("too-few-points", setting="points-per-client"):
         split("iid", **{"points-per-client": 101})
-
-
-@each_kind
-def test_more_clients_than_points_are_refused(partition: str, options: dict[str, Any]) -> None:
-    with refuses("too-few-points"):
-        split(partition, labels=LABELS[:5], **options)
 
 
 @pytest.mark.parametrize("partition", ["majority", "imbalanced"])
@@ -237,54 +204,3 @@ def imbalanced(counts: list[int], num_clients: int, points_per_client: int = 0) 
     together = np.concatenate(parts)
     assert len(np.unique(together)) == len(together)
     return class_counts(labels, parts, len(counts))
-
-
-def test_balanced_data_fit_over_whole_circles_of_clients() -> None:
-    # 5,000 / 20 = 250 points each: 125, twice 37.5 and seven times 250·.2/7 = 7.14. The two points
-    # that are left after rounding down go to the largest remainders, the neighbors.
-    table = imbalanced([500] * 10, 20)
-    for client in range(20):
-        expected = np.roll([125, 38, 7, 7, 7, 7, 7, 7, 7, 38], client)
-        np.testing.assert_array_equal(table[client], expected)
-    assert (table.sum(axis=0) == 500).all()  # 2·(125 + 2·38 + 7·7): no class is short, none left
-
-
-@pytest.mark.parametrize(
-    ("num_classes", "expected"),
-    [
-        (1, [320]),
-        (2, [200, 120]),  # .5 and twice .15 of .8: 5/8 and 3/8
-        (3, [200, 60, 60]),  # 5/8 and twice 3/16
-        (4, [160, 48, 64, 48]),
-        (5, [160, 48, 32, 32, 48]),
-    ],
-)
-def test_few_classes_keep_the_proportions(num_classes: int, expected: list[int]) -> None:
-    table = imbalanced([320] * num_classes, num_classes)
-    for client in range(num_classes):
-        np.testing.assert_array_equal(table[client], np.roll(expected, client))
-
-
-def test_imbalanced_classes_are_drawn_until_exhausted() -> None:
-    # 480 / 4 = 120 each: 60, 18, 24, 18. Of class 0 are left for client 2 80 - 60 - 18 = 2, not 24,
-    # and none for client 3; of class 3 for client 3 100 - 18 - 24 - 18 = 40, not 60.
-    assert imbalanced([80, 150, 150, 100], 4).tolist() == [
-        [60, 18, 24, 18],
-        [18, 60, 18, 24],
-        [2, 18, 60, 18],
-        [0, 24, 18, 40],
-    ]
-
-
-@pytest.mark.parametrize("partition", [majority_partition, imbalanced_partition])
-def test_clients_take_points_from_all_over_a_class(partition: Callable[..., list[Ints]]) -> None:
-    # Data sets can be sorted, by writer or by day: a client must not hold one stretch of them.
-    labels = np.repeat(np.arange(10), 500)
-    parts = partition(labels, 10, 5, np.random.default_rng(0))
-    stretches = 0
-    for part in parts:
-        for k in range(10):
-            held = np.sort(part[labels[part] == k])
-            if 2 < len(held) < 500:  # neither next to nothing nor the whole class
-                stretches += held[-1] - held[0] == len(held) - 1
-    assert stretches == 0

@@ -55,17 +55,6 @@ def test_a_test_value_beyond_the_bits_of_the_training_is_refused(tmp_path: Path)
         load_source(dataset)
 
 
-def test_given_one_bright_picture_among_many_of_fewer_bits_then_it_is_named(tmp_path: Path) -> None:
-    train = np.full((10, 4, 5), 4000, np.uint16)
-    train[3] = 65535
-    dataset = write_set(tmp_path, train, train)
-    with refuses("image-bits"):
-        load_source(dataset)
-    assert load_source(dataset, table=TableOptions(bits=16)).bits == 16
-    train[1] = 65535  # two of ten: the collection has 16 bits
-    assert load_source(write_set(tmp_path / "two", train, train)).bits == 16
-
-
 def test_a_16_bit_picture_is_refused_where_nobody_knows_its_bits(tmp_path: Path) -> None:
     with refuses("image-not-readable"):
         decode_image("x.png", png(DEEP), SIZE)
@@ -162,39 +151,12 @@ def test_one_color_picture_in_any_split_makes_all_have_color(tmp_path: Path, spl
     np.testing.assert_array_equal(both[split][0], np.repeat(gray[0][..., None], 3, axis=2))
 
 
-@pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA", "P", "CMYK"])
-def test_gray_in_a_mode_of_color_keeps_its_values(mode: str) -> None:
-    image = Image.fromarray(GRAY).convert("RGB" if mode == "CMYK" else "L").convert(mode)
-    content = encoded(image, "TIFF")
-    np.testing.assert_array_equal(decode_image("x", content, SIZE)[..., 0], GRAY)
-    color = decode_image("x", content, (4, 5, 3))
-    np.testing.assert_array_equal(color, np.repeat(GRAY[..., None], 3, axis=2))
-
-
 @pytest.mark.parametrize(("form", "suffix"), [("GIF", "gif"), ("TIFF", "tif"), ("PNG", "png")])
 def test_a_file_of_several_pictures_is_refused(form: str, suffix: str) -> None:
     frames = [Image.fromarray(image) for image in pixels(3, 4, 5)]
     content = encoded(frames[0], form, save_all=True, append_images=frames[1:])
     with refuses("image-not-readable"):
         inspect_image(f"x.{suffix}", content)
-
-
-def test_a_tiff_with_a_smaller_copy_of_its_picture_is_read() -> None:
-    small = Image.fromarray(GRAY[:2, :2])
-    small.encoderinfo = {"tiffinfo": {254: 1}}
-    content = encoded(Image.fromarray(GRAY), "TIFF", save_all=True, append_images=[small])
-    np.testing.assert_array_equal(decode_image("x", content, SIZE)[..., 0], GRAY)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"\0\5\x16\7" * 20]
-    + [encoded(Image.fromarray(pixels(1, 90, 90)[0]), form)[:2500] for form in ("JPEG", "PNG")],
-    ids=["empty", "macOS", "JPEG", "PNG"],
-)
-def test_no_picture_and_half_a_picture_are_refused(content: bytes) -> None:
-    with refuses("image-not-readable"):
-        decode_image("scan.png", content, (90, 90, 1))
 
 
 def test_a_picture_that_is_too_large_is_refused_for_its_size() -> None:
@@ -254,20 +216,3 @@ def test_names_compare_in_any_form_of_umlauts(tmp_path: Path, on_disk: str, writ
     (tmp_path / "sets" / "priors.csv").unlink()
     by_folder = load_partly_labeled(tmp_path / "sets", [form(written, "März"), "Mai"], SIZE)
     assert sorted(by_folder.labels.tolist()) == [0, 1]
-
-
-def test_names_that_differ_in_their_form_alone_are_one_class_in_both_splits(tmp_path: Path) -> None:
-    for split, kind in (("train", "NFD"), ("test", "NFC")):
-        folder = unicodedata.normalize(kind, "Bär")  # type: ignore[arg-type]
-        write_png(tmp_path / split / folder / "0.png", GRAY)
-        write_png(tmp_path / split / "Elch" / "0.png", GRAY)
-    source = load_source(str(tmp_path))
-    assert source.class_names == ("Bär", "Elch")
-    assert source.test.labels.tolist() == source.train.labels.tolist() == [0, 1]
-
-
-def test_a_suffix_of_pictures_may_be_in_capitals(tmp_path: Path) -> None:
-    for suffix in (".PNG", ".Jpeg", ".TIF", ".Bmp"):
-        Image.fromarray(GRAY).save(tmp_path / f"0{suffix}")
-        assert open_points(tmp_path / f"0{suffix}", SIZE)[0] == [f"0{suffix}"]
-    assert len(open_points(tmp_path, SIZE)[0]) == 4

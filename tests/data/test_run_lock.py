@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import Context, RecordDict
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
@@ -25,8 +24,6 @@ from fedul_flwr.data.run_files.store import (
 )
 from fedul_flwr.engine.simulate import plan_rounds
 from fedul_flwr.errors import StorageError
-from fedul_flwr.run.evaluation import Recorder
-from fedul_flwr.server_app import main
 from tests.support.refusals import refuses
 from tests.support.runs import train
 from tests.support.settings import Settings
@@ -101,39 +98,11 @@ def test_given_a_process_that_was_killed_then_its_directory_is_free(tmp_path: Pa
     require_unlocked(tmp_path)
 
 
-def test_given_one_process_then_its_command_and_its_server_go_together_and_no_second_of_either(
-    tmp_path: Path,
-) -> None:
-    with locked(tmp_path, "command"), locked(tmp_path, "server"):
-        for role in ("command", "server"):
-            with pytest.raises(DirectoryLockedError), locked(tmp_path, role):  # type: ignore[arg-type]
-                pass
-
-
 def test_given_two_runs_of_one_second_then_each_has_its_own_directory(tmp_path: Path) -> None:
     name = tmp_path / "runs" / "fedul-digits-20260101-000000"
     made = [lock_directory(name) for _ in range(3)]
     assert [path.name.removeprefix(name.name) for path in made] == ["", "-2", "-3"]
     assert all(path.is_dir() for path in made)
-
-
-def test_given_plain_flwr_run_without_an_output_then_it_never_takes_an_existing_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken = tmp_path / "taken"
-    taken.mkdir()
-    used: list[str] = []
-    monkeypatch.setattr(
-        "fedul_flwr.server_app.serve", lambda grid, found: used.append(found.output)
-    )
-    monkeypatch.setattr(
-        "fedul_flwr.server_app.resolve",
-        lambda flat, place: resolve({**flat, "output": str(taken)}, place),
-    )
-    main_of_app: Any = main
-    for output in ("", str(taken)):
-        main_of_app(None, Context(0, 0, {}, RecordDict(), {"output": output}))
-    assert used == [f"{taken}-2", str(taken)]
 
 
 def test_given_a_run_when_a_second_one_starts_or_resumes_there_then_nothing_changes(
@@ -208,22 +177,3 @@ def test_given_half_written_files_of_a_killed_process_when_a_run_resumes_then_th
     train(plan_rounds(resolve({"resume": str(directory)}, directory.parent), 2), 3)
     left = {str(path.relative_to(directory)) for path in directory.rglob("*.part")}
     assert left == set(others)
-
-
-def test_a_round_leaves_one_version(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[str]] = []
-    record = Recorder.record
-
-    def watch(recorder: Recorder, *arguments: Any) -> None:
-        record(recorder, *arguments)
-        seen.append(files(recorder.directory.path))
-
-    monkeypatch.setattr(Recorder, "record", watch)
-    plan = {"model": "mlp", "optimizer": "sgd", "learning_rate": 0.1, "local_epochs": 1}
-    plan |= {"num_rounds": 5, "fraction_train": 0.75, "semi.labels-only-rounds": 1}
-    train(settings(**plan, method="fedsem", base="scaffold"), 4)
-    assert len(seen) == 5
-    for names in seen:
-        kept = [name.rpartition("-")[0] for name in names]
-        assert len(kept) == len(set(kept)) > 0
-    assert len({name.rpartition("-")[2] for name in seen[-1]}) > 1  # not all were in round 5

@@ -23,7 +23,7 @@ SIZES = np.array([10, 20, 30, 40])
 
 def checked(priors: Floats, sizes: NDArray[np.int64] = SIZES, **options: bool) -> SetCheck:
     sizes = sizes[: len(priors)]
-    return check_sets(priors, sizes, set_names=NAMES, class_names=CLASSES, **options)
+    return check_sets(priors, sizes, class_names=CLASSES, **options)
 
 
 def with_row(row: list[float], m: int = 2) -> Floats:
@@ -45,7 +45,7 @@ def test_good_sets_are_accepted() -> None:
 def test_negative_or_non_finite_priors_name_the_set(row: list[float]) -> None:
     found = checked(with_row(row))
     assert not found.accepted
-    assert re.search("'ward C' .*negative", found.reason)
+    assert re.search("'ward C' .*negative", found.told(NAMES))
     assert found.condition_number == np.inf
     assert found.warnings == ()
 
@@ -55,22 +55,21 @@ def test_rows_must_sum_to_1_within_1e_4(sign: int) -> None:
     inside = checked(with_row([0.2, 0.2, 0.6 + sign * 0.9e-4]))
     assert inside.accepted
     outside = checked(with_row([0.2, 0.2, 0.6 + sign * 1.1e-4], m=1))
-    assert all(word in outside.reason for word in ("'ward B'", f" {1 + sign * 1.1e-4:.6g}, "))
-    assert "'1'" in outside.public_reason
-    assert "ward" not in outside.public_reason
+    assert all(word in outside.told(NAMES) for word in ("'ward B'", f" {1 + sign * 1.1e-4:.6g}, "))
+    assert "'1'" in outside.reason
+    assert "ward" not in outside.reason
 
 
 def test_each_row_has_its_own_tolerance() -> None:
     priors = with_row([0.2, 0.2, 0.62])
     tolerances = np.array([1e-4, 1e-4, 0.03, 1e-4])
-    options = {"set_names": NAMES, "class_names": CLASSES}
-    assert check_sets(priors, SIZES, tolerances=tolerances, **options).accepted
-    refused = check_sets(priors, SIZES, tolerances=tolerances[::-1], **options)
-    assert all(word in refused.reason for word in ("'ward C'", " 1.02, "))
+    assert check_sets(priors, SIZES, tolerances=tolerances).accepted
+    refused = check_sets(priors, SIZES, tolerances=tolerances[::-1])
+    assert all(word in refused.told(NAMES) for word in ("'ward C'", " 1.02, "))
 
 
 def test_an_empty_set_and_fewer_sets_than_classes_are_refused() -> None:
-    assert checked(GOOD, np.array([10, 20, 0, 40])).reason.startswith("set 'ward C' ")
+    assert checked(GOOD, np.array([10, 20, 0, 40])).told(NAMES).startswith("set 'ward C' ")
     found = checked(GOOD[:2])
     assert re.search("2 .* 3 ", found.reason)
     assert found.num_points == 30
@@ -121,7 +120,7 @@ REFUSED = {
 def test_the_server_is_told_no_value_of_a_prior(
     priors: Floats, sizes: NDArray[np.int64], strict: bool
 ) -> None:
-    reason = checked(priors, sizes, strict_rank=strict).public_reason
+    reason = checked(priors, sizes, strict_rank=strict).reason
     assert reason
     # Names of sets, M, K and a rank at most: no fractions, no exponents, no names of classes.
     assert re.search(r"\d[.e]|nan\b|-\d", reason.replace("non-finite", "")) is None

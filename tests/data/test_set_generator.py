@@ -110,14 +110,6 @@ def test_the_order_within_a_set_tells_nothing_of_classes(overlap: str) -> None:
         assert (np.diff(inside) < 0).any()
 
 
-@pytest.mark.parametrize("overlap", ["disjoint", "shared"])
-def test_same_seed_same_sets_other_seed_or_client_other_sets(overlap: str) -> None:
-    first = deal(client=3, seed=7, overlap=overlap)
-    assert same(first, deal(client=3, seed=7, overlap=overlap))
-    assert not same(first, deal(client=3, seed=8, overlap=overlap))
-    assert not same(first, deal(client=4, seed=7, overlap=overlap))
-
-
 @pytest.mark.parametrize(
     ("ends", "numbers"),
     [((10, 50), [10, 20, 30, 40, 50]), ((5, 7), [5, 6, 6, 6, 7]), ((4, 4), [4] * 5), ((6, 9), [6])],
@@ -146,31 +138,6 @@ TEN: Ints = np.random.default_rng(1).permutation(np.repeat(np.arange(10), 960))
 """9600 points, as a client of five has of MNIST's 48,000."""
 
 
-def test_a_sum_of_draws_is_the_authors_matrix() -> None:
-    # Three draws with rows of sum 1, added up, columns divided by their sums; its rows again.
-    rng = stream(4, "same-priors")
-    total = sum(draw_priors(20, 10, "dominant", rng) for _ in range(3))
-    weights = total / np.sum(total, axis=0)
-    shared: dict[str, Any] = {"num_sets": 20, "overlap": "shared", "shared_prior_draws": 3}
-    made = deal(seed=4, labels=TEN, points=np.arange(len(TEN)), num_classes=10, **shared)
-    expected = weights / weights.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(made.drawn_priors, expected, rtol=1e-12)
-    # Enough points of every class: 480·w are rounded down, and that is all.
-    np.testing.assert_array_equal(counts(made, TEN, 10), np.floor(480 * weights))
-
-
-def test_disjoint_sets_take_points_from_all_over_a_class() -> None:
-    # Data sets can be sorted, by writer or by day: a set must not hold one stretch of them.
-    made = deal(num_sets=2)
-    for k in range(NUM_CLASSES):
-        in_order = np.flatnonzero(k == LABELS)
-        first = np.isin(in_order, made.points[made.sets == 0])
-        changes = np.count_nonzero(np.diff(first))
-        # One stretch has 1 change. At random with shares p and 1 - p: 2 p (1 - p) n of them.
-        share = first.mean()
-        assert changes > share * (1 - share) * len(in_order)
-
-
 def test_dominant_priors_as_in_the_authors_code() -> None:
     # U[0.1, 1] with entry m mod K times 10, rows normalized.
     draw = np.random.default_rng(5).uniform(0.1, 1.0, (7, 3))
@@ -180,15 +147,6 @@ def test_dominant_priors_as_in_the_authors_code() -> None:
     found = draw_priors(7, 3, "dominant", np.random.default_rng(5))
     np.testing.assert_allclose(found, expected)
     np.testing.assert_array_equal(found.argmax(axis=1), np.arange(7) % 3)
-
-
-def test_uniform_priors_as_in_the_papers_text() -> None:
-    found = draw_priors(500, 10, "uniform", np.random.default_rng(5))
-    np.testing.assert_allclose(found.sum(axis=1), 1)
-    # Entries of U[0.1, 0.9] differ by a factor of 9 at most, and over 5000 draws nearly do.
-    ratio = (found.max(axis=1) / found.min(axis=1)).max()
-    assert 8 < ratio <= 9
-    assert found.mean(axis=0) == pytest.approx(np.full(10, 0.1), abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.data.set_priors import (
-    LEVEL,
     POOR_FIT,
     Dirichlet,
-    PriorFit,
     check_fit,
     learn_priors,
     log_likelihoods,
@@ -49,18 +47,6 @@ def test_the_test_prior_divides_the_posterior() -> None:
     posterior = np.array([[0.6, 0.4]])
     assert set_likelihoods(posterior, None) is posterior
     np.testing.assert_allclose(set_likelihoods(posterior, np.array([0.75, 0.25])), [[0.8, 1.6]])
-
-
-def test_points_that_no_class_of_their_set_explains_change_nothing() -> None:
-    told = Dirichlet(np.array([[1.0, 0.0]]), np.array([2.0]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = learn_priors(np.array([[0.0, 1.0]]), np.array([0]), told.means, told)
-    assert found.tolist() == [[1.0, 0.0]]
-    # It counts as the set's priors (1, 0), beside two labels that are told as one of each class.
-    told = Dirichlet(np.array([[0.5, 0.5]]), np.array([2.0]))
-    found = learn_priors(np.array([[0.0, 1.0]]), np.array([0]), np.array([[1.0, 0.0]]), told)
-    np.testing.assert_allclose(found, [[2 / 3, 1 / 3]])
 
 
 def test_a_set_without_points_keeps_its_priors() -> None:
@@ -142,14 +128,3 @@ def test_if_most_priors_are_wrong_none_stands_out_and_the_owner_is_told_so() -> 
     assert f"{fit.inflation:.0f} times" in line
     just_good = replace(fit, inflation=POOR_FIT)
     assert list(misfits_in_words(just_good, told, list("abcdef"), list("xyz"))) == []
-
-
-def test_a_misfit_is_said_with_the_class_that_differs_most() -> None:
-    # The largest difference, of neither the largest nor the smallest class.
-    shares = np.array([[0.4, 0.3, 0.3], [0.6, 0.35, 0.05]])
-    told = Dirichlet.exact(np.array([[0.4, 0.3, 0.3], [0.62, 0.08, 0.3]]))
-    fit = PriorFit(shares, np.array([0.5, 2e-8]), np.array([False, True]), 1.0)
-    (line,) = misfits_in_words(fit, told, ["may", "june"], ["ill", "well", "other"])
-    for part in ("'june'", "p = 2e-08", "'well' it finds 0.350, told was 0.080"):
-        assert part in line
-    assert LEVEL == 0.01

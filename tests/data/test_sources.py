@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from fedul_flwr.data import decode, sources
-from fedul_flwr.data.sources import load_source, read_source, source_directory
+from fedul_flwr.data.sources import load_source, source_directory
 from tests.data.conftest import pixels, png, write_npz_pair, write_parquet, write_png
 from tests.support.refusals import refuses
 
@@ -67,15 +64,6 @@ def test_parquet_gives_the_exact_pixels(
     assert source.train.labels.tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0]
     assert source.train.labels.dtype == np.int64
     assert source.class_names == ("cat", "dog")
-
-
-def test_large_images_decoded_by_threads_keep_the_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decode, "usable_cpus", lambda: 4)
-    images = pixels(11, 80, 70)
-    write_parquet_pair(tmp_path, images)
-    np.testing.assert_array_equal(load_source(str(tmp_path)).train.inputs[..., 0], images)
 
 
 def test_parquet_missing_labels_and_further_columns(tmp_path: Path) -> None:
@@ -181,19 +169,6 @@ def test_image_size_resizes_bilinearly(tmp_path: Path) -> None:
     np.testing.assert_array_equal(source.train.inputs[0, ..., 0], np.asarray(expected))
 
 
-def test_second_open_decodes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_parquet_pair(tmp_path, pixels(4, 3, 3))
-    first = load_source(str(tmp_path))
-    monkeypatch.setattr(decode, "decode_image", None)
-    monkeypatch.setattr(decode, "inspect_image", None)
-    second = load_source(str(tmp_path))
-    np.testing.assert_array_equal(first.train.inputs, second.train.inputs)
-    assert isinstance(second.train.inputs, np.memmap)
-    assert not second.train.inputs.flags.writeable
-    with pytest.raises(TypeError, match="not callable"):
-        load_source(str(tmp_path), image_size=2)  # another key
-
-
 @pytest.mark.parametrize("kind", ["parquet", "npz", "folder"])
 def test_a_changed_source_gets_a_new_key(tmp_path: Path, kind: str) -> None:
     root = tmp_path / "data"
@@ -214,60 +189,6 @@ def test_a_changed_source_gets_a_new_key(tmp_path: Path, kind: str) -> None:
     assert source_directory(str(root)) != first
 
 
-def test_an_interrupted_build_is_cleared_and_repeated(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_npz_pair(tmp_path)
-    original = sources._write_source
-
-    def interrupted(*arguments: Any) -> None:
-        original(*arguments)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(sources, "_write_source", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        load_source(str(tmp_path))
-    assert [path for path in (cache / "sources").iterdir() if path.is_dir()] == []
-    monkeypatch.setattr(sources, "_write_source", original)
-    # A killed process cannot clear up: what it leaves must not be in the way either.
-    key = next((cache / "sources").glob("*.lock")).stem
-    (cache / "sources" / f"{key}.partial").mkdir()
-    (cache / "sources" / f"{key}.partial" / "train_inputs.npy").write_text("half")
-    assert len(load_source(str(tmp_path)).train) == 6
-    assert [path.name for path in (cache / "sources").iterdir() if path.is_dir()] == [key]
-
-
-def build_slowly(root: str, results: multiprocessing.Queue[tuple[bool, str]]) -> None:
-    """Load in another process; report whether this one built, and the directory."""
-    original, built = sources._write_source, []
-
-    def slow(*arguments: Any) -> None:
-        built.append(True)
-        original(*arguments)
-        time.sleep(1)
-
-    sources._write_source = slow
-    directory = source_directory(root)
-    assert len(read_source(directory).train) == 6
-    results.put((bool(built), str(directory)))
-
-
-def test_two_processes_build_once(tmp_path: Path) -> None:
-    write_npz_pair(tmp_path)
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    workers = [
-        context.Process(target=build_slowly, args=(str(tmp_path), results)) for _ in range(2)
-    ]
-    for worker in workers:
-        worker.start()
-    reports = [results.get(timeout=60) for _ in workers]
-    for worker in workers:
-        worker.join(timeout=60)
-    assert sorted(built for built, _ in reports) == [False, True]
-    assert len({directory for _, directory in reports}) == 1
-
-
 def test_paths_that_hold_no_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
@@ -277,22 +198,6 @@ def test_paths_that_hold_no_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyP
     refused("", "data-set-missing")
     (tmp_path / "x.parquet").write_text("x")
     refused("x.parquet", "data-set-missing")
-
-
-def test_folder_layout_refusals(tmp_path: Path) -> None:
-    train, test = tmp_path / "train", tmp_path / "test"
-    train.mkdir()
-    refused(tmp_path, "data-set-layout")
-    test.mkdir()
-    refused(tmp_path, "data-set-layout")
-    (train / "a").mkdir()
-    refused(tmp_path, "points-missing")
-    write_png(train / "a" / "1.png", pixels(1, 3, 3)[0])
-    refused(tmp_path, "points-missing")
-    write_png(test / "1.png", pixels(1, 3, 3)[0])
-    refused(tmp_path, "folder-layout")
-    write_npz_pair(tmp_path)
-    refused(tmp_path, "data-set-layout")
 
 
 def test_damaged_parquet(tmp_path: Path) -> None:
@@ -343,17 +248,6 @@ def test_parquet_refusals(tmp_path: Path) -> None:
 def test_npz_refusals(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     write_npz_pair(tmp_path, **changes)
     refused(tmp_path, message)
-
-
-def test_damaged_npz(tmp_path: Path) -> None:
-    write_npz_pair(tmp_path)
-    whole = (tmp_path / "train.npz").read_bytes()
-    for content in (b"", whole[: len(whole) // 2], whole[:60] + b"\xff" * 60 + whole[120:]):
-        (tmp_path / "train.npz").write_bytes(content)
-        refused(tmp_path, "file-not-readable")
-    with (tmp_path / "train.npz").open("wb") as stream:
-        np.save(stream, np.arange(3))
-    refused(tmp_path, "file-not-readable")
 
 
 def test_splits_that_do_not_fit(tmp_path: Path) -> None:

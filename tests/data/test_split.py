@@ -9,7 +9,6 @@ import pytest
 from fedul_flwr.config.method_settings import UnlabeledSetSettings
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data import split as split_module
-from fedul_flwr.data.partition import set_aside
 from fedul_flwr.data.safe_files import read_arrays
 from fedul_flwr.data.split import (
     Split,
@@ -63,13 +62,6 @@ SAME_DATA: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("options", SAME_DATA.values(), ids=SAME_DATA)
-def test_runs_that_differ_elsewhere_share_a_federation(
-    place: Path, options: dict[str, Any]
-) -> None:
-    assert build(place, **options).directory == build(place).directory
-
-
 OTHER_DATA: dict[str, dict[str, Any]] = {
     "clients": {"num_clients": 4},
     "seed": {"seed": 1},
@@ -89,16 +81,6 @@ OTHER_DATA: dict[str, dict[str, Any]] = {
 }
 
 
-def test_federations_of_other_data_differ(place: Path) -> None:
-    found = [build(place).directory]
-    found += [build(place, **options).directory for options in OTHER_DATA.values()]
-    found += [build(place, partition="pathological").directory]  # the table's default, not 3
-    assert len(set(found)) == len(found)
-    # Every setting of unlabeled sets is among them.
-    named = {key for options in OTHER_DATA.values() for key in options if key.startswith("fedul.")}
-    assert named == {f"fedul.{name}" for name in UnlabeledSetSettings.names()}
-
-
 def test_the_servers_labeled_points_are_nobody_elses(place: Path) -> None:
     without = build(place)
     split = build(place, **{"server-fraction": 0.25})
@@ -113,27 +95,6 @@ def test_the_servers_labeled_points_are_nobody_elses(place: Path) -> None:
     assert len(np.unique(everything)) == len(everything)
     assert len(without.server) == 0
     assert len(np.concatenate(held)) < sum(len(np.unique(c.points)) for c in without.clients)
-
-
-def test_given_one_seed_then_validation_and_server_points_are_drawn_apart() -> None:
-    """Else the server would train on the points that a run without it is validated on."""
-    fractions = ("validation-fraction", "server-fraction")
-    alone = {
-        key: set_aside(LABELS, config(**{**dict.fromkeys(fractions, 0.0), key: 0.25}, seed=3))
-        for key in fractions
-    }
-    validation, server = alone[fractions[0]].validation, alone[fractions[1]].server
-    assert len(validation) == len(server) == 100
-    # Of two draws of a quarter, a quarter of a quarter is in both: 25 of 100, deviation 3.8.
-    assert 10 <= len(np.intersect1d(validation, server)) <= 40
-    both = set_aside(LABELS, config(**dict.fromkeys(fractions, 0.25), seed=3))
-    np.testing.assert_array_equal(both.validation, validation)
-    assert not np.intersect1d(both.validation, both.server).size
-    # The run's seed draws both.
-    for seed in (3, 4):
-        again = set_aside(LABELS, config(**dict.fromkeys(fractions, 0.25), seed=seed))
-        assert np.array_equal(again.validation, both.validation) == (seed == 3)
-        assert np.array_equal(again.server, both.server) == (seed == 3)
 
 
 @pytest.mark.parametrize("fraction", [0.001, 0.999])
@@ -191,21 +152,3 @@ def test_the_file_for_clients_holds_no_labels(place: Path) -> None:
             *("points", "sets", "priors", "drawn_priors", "posterior_means", "concentrations"),
             *("point_bounds", "set_bounds"),
         }
-
-
-@pytest.mark.parametrize("overlap", ["disjoint", "shared"])
-def test_labeled_points_are_all_of_the_client_each_once(place: Path, overlap: str) -> None:
-    split = build(place, **{"fedul.overlap": overlap})
-    files = client_files(place, split.directory, "labels")
-    left_out = 0
-    everything = [split.validation]
-    for client, truth in enumerate(split.clients):
-        opened = open_labeled_points(files, client)
-        np.testing.assert_array_equal(opened.points, np.unique(opened.points))
-        np.testing.assert_array_equal(opened.labels, LABELS[opened.points])
-        assert set(truth.points) <= set(opened.points)
-        left_out += len(opened.points) - len(np.unique(truth.points))
-        everything.append(opened.points)
-    # Sets that share points leave some of a client's in none.
-    assert (left_out > 0) == (overlap == "shared")
-    assert len(np.unique(np.concatenate(everything))) == len(np.concatenate(everything))

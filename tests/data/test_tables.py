@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedul_flwr.data.columns import Column, Columns, parse_columns
-from fedul_flwr.data.sources import load_source, source_directory
+from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import Missing, TableOptions
 from tests.support.refusals import refuses
 
@@ -161,20 +161,6 @@ def test_npz_files_that_are_refused(
     refused(str(tmp_path), code, named)
 
 
-def test_other_rules_for_tables_get_another_folder(tmp_path: Path) -> None:
-    name = write_csv(tmp_path / "d")
-    folders = {
-        source_directory(name, table=options)
-        for options in (
-            TableOptions(),
-            TableOptions("mean"),
-            TableOptions(label="label"),
-            TableOptions(columns=Columns((Column("age"),))),
-        )
-    }
-    assert len(folders) == 4
-
-
 @pytest.mark.parametrize(
     ("content", "code", "named"),
     [
@@ -197,20 +183,3 @@ def test_columns_files_that_are_refused(content: Any, code: str, named: str | No
     with refuses(code, match=named) as caught:
         parse_columns(json.dumps({"columns": content}))
     assert "\n" not in str(caught.value)
-
-
-def test_given_another_order_of_columns_in_the_test_file_then_names_count(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_text("a,b,label\n1,2,0\n3,4,1\n")
-    (tmp_path / "test.csv").write_text("label,b,a\n1,6,5\n")
-    source = load_source(str(tmp_path))
-    assert source.train.inputs.tolist() == [[1, 2], [3, 4]]
-    assert source.test.inputs.tolist() == [[5, 6]]
-
-
-def test_given_a_column_of_lists_beside_others_then_a_note_names_those(tmp_path: Path) -> None:
-    for split in ("train", "test"):
-        table = pa.table({"x": [[1.0, 2.0], [3.0, 4.0]], "age": [1, 2], "label": [0, 1]})
-        pq.write_table(table, tmp_path / f"{split}.parquet")
-    source = load_source(str(tmp_path))
-    assert source.train.inputs.tolist() == [[1, 2], [3, 4]]
-    assert source.notes == ("train.parquet, test.parquet: vectors of column 'x'; left out: 'age'",)

@@ -130,24 +130,6 @@ def test_given_an_owner_that_leaves_then_nobody_takes_its_key(
     assert refused("remove", folder, "owner-0") == "too-few-clients"
 
 
-def test_given_a_superlink_that_is_down_then_it_is_told_later(
-    folder: Path, superlink: SuperLink
-) -> None:
-    superlink.is_down = True
-    for words in (["add", folder, "east"], ["remove", folder, "owner-0"]):
-        assert "The SuperLink gives no answer: run `fedul-flwr deploy register`" in said(*words)
-    said("rotate", folder, "key", "owner-1")
-    assert refused("register", folder) == "flower-failed"
-    superlink.is_down = False
-    out = said("register", folder / "server")  # a machine that has nothing but this folder
-    assert out == (
-        "owner-0: node 100 unregistered\nowner-1: node 101 unregistered\n"
-        "owner-1: registered\neast: registered\n"
-    )
-    assert superlink.registered == ["owner-1", "east"]
-    assert "registered before" in said("register", folder)
-
-
 def test_given_a_superlink_that_died_then_status_says_how_to_resume_its_run(
     folder: Path, superlink: SuperLink
 ) -> None:

@@ -15,8 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fedul_flwr.data.run_files.store import CURRENT_RUN, note_run
 from fedul_flwr.deploy.certificates import Address
 from fedul_flwr.deploy.figures import serve_figures
-from fedul_flwr.deploy.start import line_in_form, start
-from tests.support.refusals import refuses
+from fedul_flwr.deploy.start import line_in_form
 
 LINES = [
     {"round": 1, "clients": 3, "failures": 1, "seconds": 7.5, "bytes_up": 10, "bytes_down": 20},
@@ -90,16 +89,6 @@ def test_given_no_endpoint_then_nothing_is_noted(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_given_a_bad_address_then_it_is_refused(endpoint: str, current: Path) -> None:
-    port = int(endpoint.rpartition(":")[2])
-    with refuses("address-wrong", option="--metrics"):
-        serve_figures(Address("127.0.0.1", port), current)
-    with refuses("address-wrong", option="--metrics"):
-        start("superlink", [], metrics="here:1")
-    with refuses("option-without-effect", option="--metrics"):
-        start("supernode", [], metrics="127.0.0.1:1")
-
-
 NOW = datetime(2026, 11, 27, 12, 0, 0, 500_000, tzinfo=UTC)
 
 
@@ -125,12 +114,6 @@ def test_given_a_line_of_any_program_then_json_has_its_parts(
         **{"level": level, "program": "superlink", "message": message},
     }
     assert "\x1b" not in line_in_form(line, "text", "superlink", NOW)
-
-
-def test_given_a_line_without_content_then_json_has_none_and_text_has_it() -> None:
-    empty = "\x1b[92mINFO \x1b[0m:      \n"
-    assert line_in_form(empty, "json", "superlink", NOW) == ""
-    assert line_in_form(empty, "text", "superlink", NOW) == "INFO :      \n"
 
 
 PROGRAM = """

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from flwr.cli.flower_config import init_flwr_config, read_superlink_connection
 from flwr.common.config import parse_config_args
 from flwr.superlink.cli.flower_superlink import _parse_args_run_superlink
 from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
@@ -129,14 +128,6 @@ def test_given_tls_then_flower_reads_what_a_superlink_is_told(secure: Path, prog
     )
 
 
-def test_given_wishes_for_operations_then_fedul_flwr_is_told(secure: Path, programs: Path) -> None:
-    server = secure / "server"
-    fill(server / "server.env", VENV=programs, LOG_FORMAT="json", METRICS="127.0.0.1:9464")
-    words = all_arguments(run(server / "start-superlink.sh"))
-    wishes = ["--metrics", "127.0.0.1:9464", "--log-format", "json"]
-    assert words[:7] == ["deploy", "start", "superlink", *wishes]
-
-
 def test_a_supernodes_options_and_data_check(secure: Path, programs: Path, tmp_path: Path) -> None:
     owner, data = secure / "owners" / "owner-1", tmp_path / "it's data=of $HOME, a `ward`"
     data.mkdir()
@@ -204,29 +195,6 @@ def test_what_an_owner_has_to_put_right(
     assert words.format(owner=owner) in refused(owner / "start-supernode.sh", PATH="/usr/bin:/bin")
 
 
-def test_given_any_order_then_flower_reads_the_connections_and_its_own_defaults(
-    written: Callable[..., Path], plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = tmp_path / "it's $elsewhere"
-    (written() / "server").rename(server)
-    scripts = ((server / "connection.sh", ()), (plain / "server/connection.sh", ("a-2",)))
-    for order in ("flower first", "we first"):
-        home = tmp_path / order
-        home.mkdir()
-        monkeypatch.setenv("FLWR_HOME", str(home))
-        if order == "flower first":
-            init_flwr_config()
-        for script, words in (*scripts, *scripts):  # to repeat it changes nothing
-            with (home / "config.toml").open("a") as file:  # as >> does, which makes the file
-                file.write(run(script, *words, FLWR_HOME=str(home)).stdout)
-        found = read_superlink_connection("consortium")
-        assert (found.address, found.insecure) == ("127.0.0.1:9123", False)
-        assert found.root_certificates == str(server / "ca.pem")
-        assert read_superlink_connection("a-2").insecure
-        assert read_superlink_connection().name == "local"  # `flwr run .` simulates, as before
-    assert "a.b " in refused(server / "connection.sh", "a.b")
-
-
 def assert_holds_no_settings(folders: Iterable[Path]) -> None:
     """Folders that a run's programs can write to have no settings, keys and scripts."""
     for folder in folders:
@@ -246,16 +214,6 @@ def test_given_an_address_then_a_unit_has_it(tmp_path: Path, address: str, reach
         "IPAddressDeny=any",
         f"IPAddressAllow={reached}",
     ]
-
-
-def test_given_no_file_then_the_owners_log_lies_in_its_folder(secure: Path, programs: Path) -> None:
-    owner = secure / "owners" / "owner-0"
-    for value, expected in (("", owner / "log" / "messages.csv"), ("/srv/fl.csv", "/srv/fl.csv")):
-        fill(owner / "node.env", VENV=programs, DATA="/", PORT="9094", LOG=value)
-        [config] = re.findall(r"<(data=.*)>", run(owner / "start-supernode.sh").stdout)
-        assert parse_config_args([config])["log"] == str(expected)
-    fill(owner / "node.env", VENV=programs, DATA="/", PORT="9094", LOG="log.csv")
-    assert "log.csv in " in refused(owner / "start-supernode.sh")
 
 
 def test_units_and_containers(secure: Path, plain: Path) -> None:

@@ -100,21 +100,6 @@ def test_given_a_failed_run_then_its_reason_and_exit_code_1(flower: FakeFlower) 
     assert "Error: No client can take part.\n" in run("--output", "there").stderr
 
 
-def test_given_a_broken_connection_then_the_log_is_asked_for_again(flower: FakeFlower) -> None:
-    flower.statuses = [("", ""), ("running", ""), ("running", ""), ("finished:completed", "")]
-    flower.write = finished
-    assert run("--output", "here").exit_code == 0
-    assert flower.asked.count(("log", "7", "consortium", "--stream")) == 4
-
-
-def test_a_silent_superlink_is_lost(flower: FakeFlower, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deployed, "_SILENT_SECONDS", -1.0)
-    flower.statuses = [("", "")]
-    result = run("--output", "here")
-    assert result.exit_code == 1
-    assert "`flwr list consortium`" in result.stderr
-
-
 def test_given_ctrl_c_then_the_run_is_stopped_and_can_be_resumed(flower: FakeFlower) -> None:
     def interrupt(arguments: object) -> bool:
         raise KeyboardInterrupt

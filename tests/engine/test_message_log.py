@@ -13,10 +13,7 @@ from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.engine.message_log import MessageLog, read_message_log
 from fedul_flwr.federated.messages import phase_messages, to_record
-from tests.strategies.test_dropouts import PREDICT
-from tests.support.refusals import code_of, refuses
-from tests.support.runs import train
-from tests.support.settings import Settings
+from tests.support.refusals import code_of
 
 COLUMN_BY_COLUMN = np.arange(6, dtype=np.uint64).reshape(2, 3).T
 ODD = {
@@ -93,36 +90,6 @@ def test_a_client_that_fails(tmp_path: Path) -> None:
     assert failed.error.startswith("ValueError: no power (line ")
     assert (failed.values, failed.arrays) == ({}, ())
     assert [message.error for message in others] == [None, None]
-
-
-@pytest.mark.usefixtures("identity")
-def test_lines_are_there_as_messages_are_sent(tmp_path: Path) -> None:
-    app, seen = ClientApp(), []
-
-    @app.train()
-    def answer(message: Message, context: Context) -> Message:
-        seen.append(len((tmp_path / "messages.jsonl").read_text().splitlines()))
-        return Message(RecordDict(), reply_to=message)
-
-    grid = InProcessGrid(app, 2, {}, MessageLog(tmp_path))
-    list(grid.send_and_receive([train_message(0), train_message(1)]))
-    assert seen == [1, 3]
-    with (tmp_path / "messages.jsonl").open("a") as file:
-        file.write('{"number": 5, "direc')  # it ended in the midst of a line
-    assert [message.number for message in read_message_log(tmp_path)] == [1, 2, 3, 4]
-
-
-def test_a_directory_must_be_empty(settings: Settings, tmp_path: Path) -> None:
-    MessageLog(tmp_path / "new" / "below")
-    (tmp_path / "empty").mkdir()
-    MessageLog(tmp_path / "empty")
-    config = settings(**PREDICT)
-    with refuses("file-exists", option="--message-log"):
-        train(config, 3, message_log=tmp_path / "empty")
-    assert not Path(config.output).exists()
-    (tmp_path / "file").touch()
-    with refuses("file-not-readable", option="--message-log"):
-        MessageLog(tmp_path / "file")
 
 
 def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ import stat
 from pathlib import Path
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.data.sources import read_source, source_directory
@@ -68,32 +67,3 @@ def test_given_an_owners_points_then_only_the_owner_reads_them(tmp_path: Path) -
     changed = points.copy()
     changed[0, 0, 0, 0] ^= 1
     assert feature_array(changed, extractor(again), tmp_path)[0, 0] != found[0, 0]
-
-
-class Stopping(Sums):
-    """Is stopped, as by Ctrl-C, after a number of points."""
-
-    def __init__(self, after: int) -> None:
-        super().__init__()
-        self.after = after
-
-    def __call__(self, points: Inputs) -> NDArray[np.float32]:
-        if self.count >= self.after:
-            raise KeyboardInterrupt
-        return super().__call__(points)
-
-
-@pytest.mark.parametrize("cut", [0, 5])
-def test_given_ctrl_c_then_no_finished_batch_is_computed_again(tmp_path: Path, cut: int) -> None:
-    points = np.random.default_rng(0).integers(0, 256, (3 * BATCH + 5, 2, 2, 1), dtype=np.uint8)
-    with pytest.raises(KeyboardInterrupt):
-        feature_array(points, extractor(Stopping(2 * BATCH)), tmp_path)
-    (part,) = tmp_path.rglob("*.batches/inputs.npy")
-    if cut:  # the second batch was written in part
-        with part.open("r+b") as stream:
-            stream.truncate(part.stat().st_size - cut)
-    again = Sums()
-    found = feature_array(points, extractor(again), tmp_path)
-    assert again.count == (len(points) - 2 * BATCH if not cut else len(points) - BATCH)
-    assert np.array_equal(found[:, 0], points.reshape(len(points), 4).sum(axis=1))
-    assert not list(tmp_path.rglob("*.batches"))

@@ -1,6 +1,5 @@
 """Names of extractors, users' own functions, and refusals."""
 
-import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedul_flwr.config.shared import split_side
-from fedul_flwr.data.cache import clear_cache, measure_cache
 from fedul_flwr.extractors import pretrained
 from fedul_flwr.extractors.find import Extractor, find_extractor
 from tests.support.refusals import refuses
@@ -89,21 +87,6 @@ def test_given_a_run_then_its_model_is_opened_at_the_server_only() -> None:
         find_extractor("run:/runs/first", "cpu", "float32")
 
 
-def test_given_other_weights_side_or_precision_then_the_identity_differs() -> None:
-    def identity(seed: int, name: str = "run:a", precision: str = "float32") -> tuple[str, ...]:
-        def open_run(directory: Path) -> nn.Module:
-            layer = nn.Linear(4, 3)
-            nn.init.constant_(layer.weight, seed)
-            nn.init.zeros_(layer.bias)
-            return nn.Sequential(nn.Flatten(), layer)
-
-        return tuple(find_extractor(name, "cpu", precision, open_run).identity)
-
-    assert identity(1) == identity(1)
-    others = {identity(1), identity(2), identity(1, "run:a@8"), identity(1, "run:a", "bfloat16")}
-    assert len(others) == 4
-
-
 @pytest.fixture
 def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Loads so far of a network whose weights are the number in ``tmp_path/weights``."""
@@ -137,22 +120,3 @@ def test_given_a_network_of_before_then_only_features_load_it(loaded: list[float
     assert again.compute(np.zeros((2, 2, 2, 1), dtype=np.uint8)).shape == (2, 4)
     again.compute(np.zeros((1, 2, 2, 1), dtype=np.uint8))
     assert loaded == [1.0, 1.0]
-
-
-def test_given_other_weights_then_it_is_another(loaded: list[float], tmp_path: Path) -> None:
-    before = found().identity
-    (tmp_path / "weights").write_text("2.00", encoding="utf-8")
-    assert found().identity != before
-    assert loaded == [1.0, 2.0]
-
-
-def test_given_a_damaged_fact_then_it_is_loaded(loaded: list[float], tmp_path: Path) -> None:
-    before = found().identity
-    (file,) = (tmp_path / "cache" / "networks").rglob("network.json")
-    assert json.loads(file.read_text(encoding="utf-8"))["num_weights"] == 4 * 3 + 3
-    assert measure_cache().entries == 0  # no data
-    file.write_text("{", encoding="utf-8")
-    assert found().identity == before
-    clear_cache()
-    assert found().identity == before
-    assert loaded == [1.0] * 3

@@ -1,6 +1,5 @@
 """Features by a fixed network: the inputs of its last linear layer, with batch norm folded away."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from fedul_flwr.extractors import pretrained
 from fedul_flwr.extractors.find import find_extractor
 from fedul_flwr.extractors.pretrained import NetworkFeatures, fold_batch_norm, resized
 from fedul_flwr.models import build_model
-from tests.support.refusals import refuses
 
 CPU = torch.device("cpu")
 
@@ -107,15 +105,6 @@ def test_efficientnet_lite0_has_1280_features_with_imagenet_weights() -> None:
     assert found.min() >= 0
     assert 0.1 < found.mean() < 1
     assert found.max() <= 6
-
-
-def test_given_a_missing_package_then_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
-    with refuses("package-missing", setting="features"):
-        find_extractor("efficientnet-lite0", "cpu", "auto")
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with refuses("package-missing"):
-        find_extractor("huggingface:google/vit", "cpu", "auto")
 
 
 def test_given_torchvisions_model_then_its_last_inputs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,16 +71,6 @@ def asked(grid: Grid, timeout: float | None) -> list[str]:
     return [reply.metadata.reply_to_message_id for reply in replies]
 
 
-def test_looks_become_rare_and_never_rarer_than_flowers_own(clock: Clock) -> None:
-    grid = SlowGrid([100.0, 400.0], clock)
-    assert asked(grid, None) == ["0", "1"]
-    pauses = [after - before for before, after in zip(grid.looks, grid.looks[1:], strict=False)]
-    waited = [look - 100.0 for look in grid.looks[:-1]]
-    # 0.2 s up to 4 s of waiting, then 5 %, and from 60 s on 3 s.
-    assert pauses == pytest.approx([min(max(0.05 * w, 0.2), 3.0) for w in waited])
-    assert pauses[-1] == pytest.approx(3.0)
-
-
 def test_what_has_not_come_in_time_is_left_out(clock: Clock) -> None:
     grid = SlowGrid([100.5, 200.0], clock)
     assert asked(grid, 10.0) == ["0"]
@@ -105,9 +95,6 @@ def test_replies_beyond_memory_wait_on_disk(clock: Clock, monkeypatch: pytest.Mo
     assert [num_bytes(array) for array in arrays] == [len(arrays[0].data)] * 2
     for number, array in enumerate(arrays):
         np.testing.assert_array_equal(array.numpy(), np.full(100, number, np.float32))
-
-
-# Packing
 
 
 def test_nodes_with_a_name_are_registered(clock: Clock) -> None:

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -108,16 +107,6 @@ def test_given_what_a_method_does_not_declare_then_the_log_says_so(
     assert "diagnosis (8 bytes)" in line["sent"]
 
 
-def test_given_two_runs_then_the_second_is_added_and_nothing_is_taken_away(owners: Owners) -> None:
-    owners.run({"num-rounds": 1})
-    first = owners.log(0).read_bytes()
-    owners.run({"num-rounds": 1, "output": str(owners.place / "other")})
-    both = owners.log(0).read_bytes()
-    assert both.startswith(first)
-    assert both.count(b"bytes_received") == 1
-    assert stat.S_IMODE(owners.log(0).stat().st_mode) == 0o600
-
-
 def test_given_the_log_then_no_path_name_or_value_of_the_data_is_in_it(owners: Owners) -> None:
     owners.run()
     content = owners.log(1).read_text()
@@ -141,17 +130,6 @@ def test_given_a_run_that_the_owner_does_not_allow_then_the_refusal_is_in_the_lo
     assert (last["message"], last["bytes_sent"], last["sent"]) == ("setup", "0", "")
     assert last["outcome"].startswith("not answered: The node's owner does not allow")
     assert last["settings"] != ""
-
-
-def test_given_data_that_cannot_be_used_then_the_log_has_what_the_server_was_told(
-    owners: Owners,
-) -> None:
-    (owners.folders[0] / "priors.csv").write_text("set,secret-diagnosis\nx,1\n")
-    last = refused(owners)[-1]
-    assert last["outcome"] == (
-        "not answered: The client cannot use its data or node config; its own log says why."
-    )
-    assert "secret-diagnosis" not in owners.log(0).read_text()
 
 
 def test_given_a_log_that_cannot_be_written_then_nothing_is_sent(owners: Owners) -> None:
@@ -186,13 +164,3 @@ def test_given_the_end_of_a_run_when_announced_then_it_is_in_the_log(
     [line] = read_log(owners.log(0))
     assert (line["message"], line["outcome"]) == ("end", f"the run has {how}")
     assert line["bytes_sent"] == "0"
-
-
-def test_given_settings_then_their_digest_depends_on_each_and_not_on_order_or_resuming() -> None:
-    flat = {"seed": 1, "method": "fedul"}
-    # printf '{"method": "fedul", "seed": 1}' | sha256sum
-    assert settings_digest(flat) == (
-        "3fbaed76fdbf7bff3d698a3b31887988bf07f3b66be26aef09ce3e3954428219"
-    )
-    assert settings_digest({"method": "fedul", "seed": 1, "resume": "x"}) == settings_digest(flat)
-    assert settings_digest({**flat, "seed": 2}) != settings_digest(flat)

@@ -109,21 +109,6 @@ def test_a_client_divides_its_own_step_by_the_losses_that_it_was_told(settings: 
     assert all("rate_factor" not in line for line in metrics(directory))
 
 
-@pytest.mark.parametrize("method", ["supervised", "pseudo-label"])
-@pytest.mark.parametrize("every", [1, 2])
-def test_where_all_clients_take_part_all_count_what_the_server_counts(
-    settings: Settings, method: str, every: int
-) -> None:
-    # Two rounds without a lower loss are one evaluation with `evaluate-every` 2.
-    plan = {**WILD, "method": method, "evaluate_every": every, "learning_rate_patience": every}
-    plan["num_rounds"] = 6 * every
-    if method == "pseudo-label":  # in two stages, each with a count of its own
-        plan |= {"semi.labels-only-rounds": 3 * every, "learning_rate": 10.0}
-    shared, own = train(settings(**plan), 2), train(settings(**{**plan, **OWN}), 2)
-    assert min(columns(shared, "rate_factor")[0]) < 1
-    assert columns(shared, "validation_loss") == columns(own, "validation_loss")
-
-
 @pytest.mark.parametrize(
     "options",
     [

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.baselines.labels_only import LabelsOnly
 from fedul_flwr.config.methods import METHODS, Method
-from fedul_flwr.data.run_files.records import incident_rows, owner_rows, rounds_of_owners
+from fedul_flwr.data.run_files.records import incident_rows
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.simulate import _who
 from fedul_flwr.errors import UserError
@@ -55,18 +55,6 @@ def counts(directory: Path) -> list[tuple[int, int]]:
 def federation(directory: Path) -> dict[int, str]:
     found = json.loads((directory / "federation.json").read_text())["clients"]
     return {client["id"]: client["status"] for client in found}
-
-
-def test_where_nothing_changes_nobody_is_asked_again(run: Run) -> None:
-    directory, flock = run()
-    assert flock.heard[1] == [
-        *[("describe", n) for n in ALL],
-        *[("setup", n) for n in ALL],
-        *flock.heard[1][8:],
-    ]
-    for number in (2, 3, 4):
-        assert sorted(flock.heard[number]) == [("train", node) for node in ALL]
-    assert counts(directory) == [(4, 0)] * 4
 
 
 # Late
@@ -316,13 +304,6 @@ def test_given_an_owner_added_while_a_run_goes_on_then_it_joins_and_a_removed_on
     ]
     assert "away" not in metrics(directory)[0]  # the list has two, whatever nodes announce
     assert "partition-id 0, which is that of nobody in the list of owners" in caplog.text
-
-
-def test_given_a_chosen_round_then_owners_of_later_ones_are_not_in_its_model() -> None:
-    lines = [{"round": 1, "owners": ["a"]}, {"round": 2, "owners": ["b"]}, {"round": 3}]
-    assert rounds_of_owners(lines, 1) == {"owners": {"a": [1]}}
-    assert rounds_of_owners([{"round": 1}], 1) == owner_rows({}) == {}
-    assert _who({"clients": 3, "failed": ["Client 1"]}) == ""  # a simulation
 
 
 # Newcomers that are refused

@@ -4,13 +4,10 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.messages import payload_bytes, payload_parts
-from tests.support.runs import metrics, train
-from tests.support.settings import Settings
 
 QUICK: dict[str, Any] = {"model": "mlp", "num_rounds": 1, "local_epochs": 1}
 HEADER = 128
@@ -71,14 +68,3 @@ def test_percents_by_hand() -> None:
         "released_down_percent": 10.0,
     }
     assert (record.up.total(), record.down.total()) == (100, 1000)
-
-
-def test_percents_are_of_the_rounds_clients(settings: Settings) -> None:
-    """One of three trains; all three evaluate on held-out sets, and that is told apart."""
-    plan = {**QUICK, "method": "fedul", "selection": "heldout", "fraction_train": 0.34}
-    (line,) = metrics(train(settings(**plan, **{"fedul.num-sets": 10}), 3))
-    found = parts(line, "down")
-    assert found["model"] == line["model_bytes"]
-    assert found["evaluation"] >= 3 * line["model_bytes"]
-    assert line["bytes_down"] == sum(found.values())
-    assert line["percent_down"] == pytest.approx(100 * line["bytes_down"] / line["model_bytes"])

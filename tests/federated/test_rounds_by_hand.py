@@ -24,14 +24,12 @@ from fedul_flwr.federated.messages import (
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.strategy import Strategy, build_base
 from fedul_flwr.federated.updates import (
-    average_buffers,
     dump_base_state,
     load_base_state,
     weighted_mean,
 )
 from fedul_flwr.strategies.fednova import FedNova
 from tests.support.refusals import refuses
-from tests.support.runs import assert_same_arrays
 from tests.support.settings import Settings
 
 MODEL: Arrays = {
@@ -118,24 +116,6 @@ def test_a_round_is_the_mean_of_those_that_learned_something(
     assert record.metrics == {"loss": loss, "steps": 2.0}
     assert record.spans == [(10.0, 12.0), (11.0, 13.0), (12.0, 14.0)]
     assert record.heldout_loss is None
-
-
-def test_messages_have_the_whole_model_and_what_the_server_says(
-    settings: Settings, grid: InProcessGrid
-) -> None:
-    strategy = strategy_of(settings, offset=3)
-    strategy.plateau_config = {"rate-factor": 0.5}
-    told = ConfigRecord({"own": 1})
-    messages = by_node(strategy.configure_train(2, to_record(MODEL), told, grid))
-    assert [message.metadata.dst_node_id for message in messages] == [1000, 1001, 1002]
-    for message in messages:
-        assert message.metadata.message_type == "train"
-        assert_same_arrays(to_arrays(cast(ArrayRecord, message.content[ARRAYS])), MODEL)
-        assert message.content[CONFIG] == ConfigRecord(
-            {"own": 1, "rate-factor": 0.5, "server-round": 5}
-        )
-    assert strategy.record.round == 5
-    assert strategy.record.down == {"model": 3 * BYTES, "other": 3 * 3 * 8}
 
 
 def test_a_base_that_combines_nothing_ends_the_run(settings: Settings, grid: InProcessGrid) -> None:
@@ -227,14 +207,6 @@ def test_a_weighted_mean_has_the_bits_of_flowers() -> None:
     assert flowers is not None
     mean = weighted_mean(records, weights)["w"].numpy()
     np.testing.assert_array_equal(mean, flowers["w"].numpy(), strict=True)
-
-
-def test_a_mean_of_buffers_is_taken_in_wide_numbers() -> None:
-    """float16 has 11 bits: 2048 + 1 is 2048 there. (1·2048 + 3·2050)/4 = 2049.5, which is 2050."""
-    records = [to_record({"v": np.array([value], np.float16)}) for value in (2048, 2050)]
-    found = average_buffers(records, np.array([1.0, 3.0]), ["v"], records[0])
-    assert found["v"].numpy().tolist() == [2050.0]
-    assert found["v"].dtype == "float16"
 
 
 # SCAFFOLD's c

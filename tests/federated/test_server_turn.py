@@ -125,16 +125,6 @@ def test_given_one_client_and_one_step_at_each_side_then_they_come_in_that_order
     assert_ends_as(directory, model)
 
 
-@pytest.mark.parametrize("method", ["fixmatch", "fedmatch", *BI_OBJECTIVE])
-def test_given_no_turn_then_it_is_that_of_the_methods_paper(
-    settings: Settings, method: str
-) -> None:
-    papers, other = ("after", "before") if method in BI_OBJECTIVE else ("before", "after")
-    plain = train(settings(**options(method)), 2)
-    assert same(plain, train(settings(**options(method, **{"server.when": papers})), 2))
-    assert not same(plain, train(settings(**options(method, **{"server.when": other})), 2))
-
-
 RESUMED: dict[str, dict[str, Any]] = {
     "fedmatch": {"fraction_train": 0.75},
     "fedul-finetune": {"base": "fedavgm"},
@@ -193,8 +183,3 @@ def test_given_no_sure_point_then_semifl_in_parallel_has_the_servers_model(
         for when in ("parallel", "after")
     ]
     assert same(*runs)
-
-
-def test_given_labels_at_clients_then_the_server_has_no_turn(settings: Settings) -> None:
-    with refuses("setting-without-effect", setting="server.when"):
-        settings(**QUICK, method="fixmatch", **{"server.when": "after"})

@@ -10,7 +10,7 @@ import torch
 from flwr.app import ArrayRecord, Message
 from safetensors.numpy import load_file
 
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.federated.messages import ARRAYS, METRICS
 from fedul_flwr.federated.strategy import BASES
@@ -29,7 +29,6 @@ from tests.support.runs import (
     last_model,
     metrics,
     resume,
-    same,
     summary,
     train,
 )
@@ -72,23 +71,6 @@ def test_a_plain_loop_gives_the_same_weights(settings: Settings, weights: str) -
         np.testing.assert_allclose(array, model.state_dict()[name].numpy(), rtol=1e-12, atol=1e-14)
 
 
-def test_same_seed_same_numbers_and_another_seed_others(settings: Settings) -> None:
-    first, again, other = (train(settings(**QUICK, seed=s), 3) for s in (1, 1, 2))
-    assert metrics(first) == metrics(again)
-    assert same(first, again)
-    assert metrics(first) != metrics(other)
-
-
-def test_the_order_of_replies_changes_nothing(settings: Settings) -> None:
-    straight = train(settings(**QUICK), 4)
-    turned = train(
-        settings(**QUICK),
-        4,
-        wrap_grid=lambda grid: MeddlingGrid(grid, lambda _, replies: replies[::-1]),
-    )
-    assert same(straight, turned)
-
-
 @pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize("base", sorted(BASES))
 def test_every_base_trains(settings: Settings, base: str) -> None:
@@ -99,14 +81,6 @@ def test_every_base_trains(settings: Settings, base: str) -> None:
     lines = metrics(directory)
     assert lines[-1]["surrogate_loss"] < lines[0]["surrogate_loss"]
     assert summary(directory)["base"] == base
-
-
-def test_fedprox_without_its_term_is_fedavg(settings: Settings) -> None:
-    plain = train(settings(**QUICK), 3)
-    prox = train(settings(**QUICK, base="fedprox", **{"fedprox.proximal-mu": 0.0}), 3)
-    strong = train(settings(**QUICK, base="fedprox", **{"fedprox.proximal-mu": 10.0}), 3)
-    assert same(plain, prox)
-    assert not same(plain, strong)
 
 
 @pytest.mark.parametrize("weights", ["uniform", "examples"])
@@ -190,17 +164,3 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
     ends, was = summary(directory), summary(whole)
     same = [key for key in was if not key.startswith("seconds")]
     assert {key: ends[key] for key in same} == {key: was[key] for key in same}
-
-
-def test_resuming_evaluates_a_round_that_was_cut_off_before(settings: Settings) -> None:
-    config = settings(**QUICK, seed=3)
-    directory = train(config, 3)
-    lines = (directory / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (directory / "metrics.jsonl").write_text(lines[0])
-    before = metrics(directory)
-    longer = resolve({"resume": str(directory), "num-rounds": 3}, Path.cwd())
-    train(longer, 3)
-    after = metrics(directory)
-    assert after[0] == before[0]
-    assert [line["round"] for line in after] == [1, 2, 3]
-    assert after[1]["test_error"] is not None

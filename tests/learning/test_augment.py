@@ -93,12 +93,6 @@ def test_rotation_has_bounds_and_half_of_a_batch_is_flipped(
         assert abs(angles[0].mean()) < 0.065 * most
 
 
-def test_no_augmentation_touches_nothing_and_draws_nothing() -> None:
-    rng, images = np.random.default_rng(0), noise(3, 1, 4, 4)
-    assert augment_batch(images, "none", rng) is images
-    assert rng.random() == np.random.default_rng(0).random()
-
-
 # Shifts
 
 
@@ -110,24 +104,6 @@ def test_a_shift_is_a_window_of_the_mirrored_image(down: int, right: int) -> Non
     expected = padded[:, :, 4 - down : 10 - down, 4 - right : 13 - right]
     found = translate(images, torch.tensor([down, down]), torch.tensor([right, right]))
     assert found.equal(expected)
-
-
-def test_shifts_of_a_batch_are_all_from_minus_4_to_4(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[tuple[Tensor, Tensor]] = []
-
-    def spy(inputs: Tensor, down: Tensor, right: Tensor) -> Tensor:
-        drawn.append((down, right))
-        return inputs
-
-    monkeypatch.setattr(batches, "translate", spy)
-    images = noise(2000, 1, 2, 2)
-    found = augment_batch(images, "translate-flip", np.random.default_rng(0))
-    for shifts in drawn[0]:
-        values, counts = shifts.unique(return_counts=True)
-        assert values.tolist() == list(range(-4, 5))
-        assert (counts - 2000 / 9).abs().max() < 5 * math.sqrt(2000 * 8 / 81)
-    assert not drawn[0][0].equal(drawn[0][1])
-    assert flipped(found, images) == pytest.approx(1000, abs=110)
 
 
 def test_affine_turns_scales_and_shifts_within_its_limits() -> None:
@@ -156,17 +132,6 @@ def test_the_nearest_pixel_is_taken_so_that_no_level_is_new(name: str) -> None:
     found = augment_batch(images, name, np.random.default_rng(0))
     assert not torch.equal(found, images)
     assert set(found.unique().tolist()) == {-1.0, 0.5}
-
-
-def test_affine_scales_are_of_the_image_and_not_of_its_map(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Sizes from 1/2 to 3/2. Of the map's inverse they would be from 2/3 to 2.
-    for name, value in (("DEGREES", 0.0), ("PIXELS", 0.0), ("SCALE", 0.5)):
-        monkeypatch.setattr(batches, f"AFFINE_{name}", value)
-    image = blob(41, 41, 0, 0, radius=8)
-    found = augment_batch(image.repeat(100, 1, 1, 1), "affine", np.random.default_rng(0))
-    sizes = [moments(one[None])[2] / moments(image)[2] for one in found]
-    assert 0.45 < min(sizes) < 0.58
-    assert 1.42 < max(sizes) < 1.55
 
 
 NONE = torch.zeros(1, 2)

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from fedul_flwr.learning.batches import (
     epoch_order,
-    evaluation_batches,
     matching_batches,
     paired_batches,
     point_batches,
@@ -55,12 +54,6 @@ def test_an_epoch_takes_every_point_once_and_drops_the_incomplete_batch(
     assert set(taken) <= set(range(num_points))
 
 
-def test_the_points_that_are_dropped_differ_between_epochs() -> None:
-    rng = np.random.default_rng(0)
-    dropped = [set(range(7)) - set(np.concatenate(epoch_order(7, 3, rng))) for _ in range(50)]
-    assert set.union(*dropped) == set(range(7))  # missing one has probability 7·(6/7)^50 = 0.3 %
-
-
 @pytest.mark.parametrize("augment", ["none", "rotate", "flip"])
 def test_targets_stay_with_their_points(augment: str) -> None:
     points = np.array([11, 3, 30, 8, 25, 19, 2])
@@ -75,14 +68,6 @@ def test_targets_stay_with_their_points(augment: str) -> None:
         assert set(index_of(center)) <= set(points.tolist())
 
 
-def test_evaluation_takes_all_points_in_order() -> None:
-    points = np.array([5, 1, 9, 9, 0])
-    batches = list(evaluation_batches(numbered(10), points, batch_size=2))
-    assert [len(batch) for batch in batches] == [2, 2, 1]
-    assert [index for batch in batches for index in index_of(batch)] == [5, 1, 9, 9, 0]
-    assert list(evaluation_batches(numbered(10), points[:0], 2)) == []
-
-
 def test_few_points_come_again_until_there_are_as_many_batches_as_asked_for() -> None:
     rows = np.array([7, 2, 9, 4, 0])
     made = repeated_batches(numbered(10), rows, rows * 10, LocalPlan(batch_size=2), 15)
@@ -94,14 +79,6 @@ def test_few_points_come_again_until_there_are_as_many_batches_as_asked_for() ->
     stretches = [seen[start : start + 5] for start in range(0, 30, 5)]
     assert all(sorted(stretch) == [0, 2, 4, 7, 9] for stretch in stretches)
     assert len({tuple(stretch) for stretch in stretches}) > 1
-
-
-def test_a_repeated_batch_has_at_most_all_points() -> None:
-    rows = np.arange(3)
-    for size in (8, 0):
-        made = repeated_batches(numbered(3), rows, rows, LocalPlan(batch_size=size), 4)
-        batches = [sorted(index_of(x)) for x, _, _ in made(np.random.default_rng(0))]
-        assert batches == [[0, 1, 2]] * 4
 
 
 def test_given_vectors_then_their_noise_is_of_the_rounds_generator() -> None:

@@ -1,7 +1,6 @@
 """Device, arithmetic and threads of a process."""
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedul_flwr.learning import device
 from fedul_flwr.learning.device import (
     choose_device,
     choose_dtype,
@@ -17,7 +15,6 @@ from fedul_flwr.learning.device import (
     has_strides,
     idle_taps,
     products_in_bfloat16,
-    release_freed_memory,
     seed_draws,
     set_threads,
 )
@@ -89,32 +86,6 @@ def test_threads(threads: int) -> None:
     assert torch.get_num_threads() == 1
 
 
-class Libc:
-    """As much of glibc as the release of memory needs; ``freed`` bytes lie in its lists."""
-
-    def __init__(self, freed: int | None) -> None:
-        self.trims = 0
-        if freed is not None:  # older than 2.33
-            self.mallinfo2 = lambda: SimpleNamespace(fordblks=freed)
-            self.mallinfo2.restype = None  # type: ignore[attr-defined]
-
-    def malloc_trim(self, pad: int) -> None:
-        assert pad == 0
-        self.trims += 1
-
-
-@pytest.mark.parametrize(
-    ("freed", "trims"), [(0, 0), (64 * 2**20, 0), (64 * 2**20 + 1, 1), (None, 1)]
-)
-def test_only_much_freed_memory_is_released(
-    monkeypatch: pytest.MonkeyPatch, freed: int | None, trims: int
-) -> None:
-    libc = Libc(freed)
-    monkeypatch.setattr(device, "_glibc", lambda: libc)
-    release_freed_memory()
-    assert libc.trims == trims
-
-
 STRIDED = nn.Conv2d(1, 1, 3, stride=2)
 """A model for which convolutions are looked at."""
 
@@ -161,46 +132,3 @@ def test_gradients_are_those_of_float32(
     columns = idle_taps(size[1], 5, stride, paddings[1], 1)
     assert dtype == (torch.float32 if rows or columns else torch.bfloat16)
     assert bool((found[:, :, list(rows)] == 0).all() and (found[..., list(columns)] == 0).all())
-
-
-@pytest.mark.parametrize("groups", [1, 16])
-@pytest.mark.parametrize("dilation", [1, 2])
-def test_without_strides_all_is_bfloat16_and_right(groups: int, dilation: int) -> None:
-    """Kernels for strides of one write every gradient, so models without others need no look."""
-    random = torch.Generator().manual_seed(4)
-    inputs = torch.randn(8, 16, 1, 1, generator=random)
-    weight = torch.randn(16, 16 // groups, 3, 3, generator=random)
-    plain = nn.Conv2d(16, 16, 3, dilation=dilation)
-    options = {"padding": dilation, "dilation": dilation, "groups": groups}
-    found, dtype = gradient(weight, inputs, plain, **options)
-    assert dtype == torch.bfloat16
-    idle = torch.ones(3, 3, dtype=torch.bool)
-    idle[1, 1] = False
-    assert bool((found[..., idle] == 0).all())
-    assert bool((found[..., 1, 1] != 0).all())
-
-
-@pytest.mark.parametrize(
-    ("size", "options", "idle"),
-    [
-        ((2, 2), {"padding": 1, "stride": 2}, True),  # one place, taps over -1, 0, 1
-        ((5, 5), {"stride": 7}, False),  # without padding: one place, taps over 0, 1, 2
-        ((5, 5), {"stride": (7,)}, False),
-        ((2, 2), {"padding": 1}, False),  # places over -1, 0, 1 and 0, 1, 2
-        ((2, 2), {"padding": 2, "dilation": 2}, True),  # over -2, 0, 2 and -1, 1, 3
-        ((6, 1), {"padding": 1}, True),  # columns alone: over -1, 0, 1, of which 0 is a pixel
-        ((1, 6), {"padding": 1}, True),  # rows alone
-        ((6, 2), {"padding": (0, 1)}, False),  # no padding of rows, which need none
-        ((2, 6), {"padding": (1, 0)}, False),
-    ],
-)
-def test_a_layer_is_float32_where_a_tap_is_idle_and_only_there(
-    size: tuple[int, int], options: dict[str, Any], idle: bool
-) -> None:
-    wanted = torch.float32 if idle else torch.bfloat16
-    inputs, weight = torch.ones(1, 1, *size), torch.ones(1, 1, 3, 3)
-    with products_in_bfloat16(CPU, strided=True):
-        assert F.conv2d(inputs, weight, **options).dtype == wanted
-        assert nn.Conv2d(1, 1, 3, **options)(inputs).dtype == wanted  # passes all by position
-        within = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Conv2d(1, 1, 3, **options))
-        assert within(inputs).dtype == wanted  # its input is bfloat16

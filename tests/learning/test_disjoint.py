@@ -228,40 +228,7 @@ def test_without_psi_it_is_supervised_training(batch_norm: bool, precision: str)
     assert result == same == DisjointResult(expected.loss, 0.0, expected.steps)
 
 
-def test_theta_takes_both_steps_and_no_penalty() -> None:
-    decomposed = Decomposed(Line().double(), {THETA: {"w": np.array([0.5])}})
-    loss, rng, penalties = (
-        scaled_cross_entropy(10.0),
-        np.random.default_rng(0),
-        Penalties(30.0, 9.0),
-    )
-    train_disjoint(decomposed, one_pixel(0, -1), DisjointLoss(loss, squares, penalties), WIDE, rng)
-    # As with sigma and psi: 0.5 − 1.462117 = -0.962117, and then + 1.539388.
-    assert float(decomposed.dump()[THETA]["w"][0]) == pytest.approx(0.577271, abs=1e-6)
-
-
 # Edges
-
-
-def test_one_labeled_point_is_a_batch_for_batch_norm() -> None:
-    """Twice the point is the same mean loss; alone, batch norm of vectors would refuse it."""
-    net = nn.Sequential(network(batch_norm=True), nn.BatchNorm1d(3))
-    start = parts_of(net)
-
-    def after(count: int) -> Parts:
-        def give(_: np.random.Generator) -> Iterator[Batch]:
-            x = torch.from_numpy(IMAGES[:1]).permute(0, 3, 1, 2).double()
-            yield batch_of(x.repeat(count, 1, 1, 1), torch.zeros(count, dtype=torch.int64))
-
-        decomposed = Decomposed(move_model(net, CPU, WIDE.precision), start)
-        loss, rng = scaled_cross_entropy(1.0), np.random.default_rng(0)
-        train_disjoint(decomposed, Batches(count, give), DisjointLoss(loss, squares), WIDE, rng)
-        return decomposed.dump()
-
-    one, two = after(1), after(2)
-    assert moved(one[SIGMA], start[SIGMA])
-    for name, array in flatten(one).items():
-        np.testing.assert_allclose(array, flatten(two)[name], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("labels", [LABELS[:12], LABELS[12:]], ids=["labeled", "unlabeled"])
@@ -372,17 +339,3 @@ def test_models_hold_the_sum_and_give_parts_back(precision: str, psi_factor: flo
     assert not net[0].weight.is_contiguous()
     assert all(array.flags.c_contiguous for array in flatten(dumped).values())
     assert net(torch.zeros(2, 2, 4, 4, dtype=dtype)).dtype == dtype
-
-
-def test_what_is_dumped_is_not_shared_with_the_model() -> None:
-    net = model()
-    decomposed = Decomposed(net, unlike_parts(net))
-    dumped = decomposed.dump()
-    before = {name: array.copy() for name, array in flatten(dumped).items()}
-    with torch.no_grad():
-        for tensor in (*decomposed.part(SIGMA), *decomposed.part(PSI), *net.buffers()):
-            tensor.add_(1)
-    assert_same_bits(flatten(dumped), before)
-    later = flatten(decomposed.dump())
-    for name, array in before.items():  # and the statistics are the model's
-        np.testing.assert_array_equal(later[name], array + 1)

@@ -84,15 +84,6 @@ def test_who_is_forgotten_helps_nobody_until_it_is_embedded_again(choice: Choice
     assert sorted(built.helpers_of(0, 2, everyone)) == [1, 2]
 
 
-def test_a_model_without_probabilities_is_refused(choice: Choice) -> None:
-    built = choice()
-    built.embed(1, model(0))
-    with np.errstate(over="ignore"), pytest.raises(ValueError, match="finite"):
-        built.embed(1, model(0, 1e30))
-    np.testing.assert_array_equal(built.state_dict()["embedded-clients"], [1])
-    assert np.isfinite(built.state_dict()["embeddings"]).all()
-
-
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_it_is_of_the_model_in_use(precision: str) -> None:
     dtype = getattr(torch, precision)

@@ -1,7 +1,5 @@
 """The local loop against steps by hand, autograd and a plain loop; weights in and out."""
 
-import subprocess
-import sys
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -14,11 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.local import (
     LocalResult,
     build_optimizer,
-    correct_gradients,
     dump_arrays,
     load_arrays,
     local_normalizer,
@@ -64,16 +60,6 @@ def state(model: nn.Module) -> dict[str, NDArray[Any]]:
 def same(one: nn.Module, other: nn.Module) -> bool:
     pairs = zip(state(one).values(), state(other).values(), strict=True)
     return all(np.array_equal(a, b) for a, b in pairs)
-
-
-@pytest.mark.parametrize("gradient", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_l1_reaches_every_entry(layout: torch.memory_format, gradient: torch.memory_format) -> None:
-    values = np.random.default_rng(2).normal(size=(70, 400, 3, 4))  # 336,000: above 2^18
-    weight = nn.Parameter(torch.from_numpy(values).to(memory_format=layout))
-    weight.grad = torch.ones_like(weight, memory_format=gradient)
-    correct_gradients([weight], LocalPlan(l1=0.5))
-    np.testing.assert_array_equal(weight.grad, 1 + 0.5 * np.sign(values))
 
 
 def twin(model: nn.Module, plan: LocalPlan, seed: int) -> list[float]:
@@ -190,22 +176,6 @@ def test_a_model_that_predicted_first_can_be_trained(precision: str) -> None:
 # Weights in and out
 
 
-def test_arrays_make_a_round_trip() -> None:
-    model = move_model(network(), torch.device("cpu"), "float32")
-    train(model, replace(WIDE, precision="float32"))
-    arrays = dump_arrays(model)
-    assert list(arrays) == list(model.state_dict())
-    counter = arrays["1.num_batches_tracked"]
-    assert (counter.shape, counter.dtype, int(counter)) == ((), np.int64, 5)
-    assert all(array.flags.c_contiguous for array in arrays.values())  # not channels last
-    other = network()
-    identity = [weight.data_ptr() for weight in other.parameters()]
-    load_arrays(other, arrays)
-    assert [weight.data_ptr() for weight in other.parameters()] == identity
-    assert same(model, other)
-    assert all(weight.requires_grad for weight in other.parameters())
-
-
 def test_loaded_arrays_are_copied_and_cast() -> None:
     model = network()
     arrays = {name: np.asarray(array, dtype=np.float64) for name, array in state(model).items()}
@@ -249,18 +219,6 @@ def test_given_a_weight_without_a_gradient_at_first_then_adam_counts_its_steps_a
         np.testing.assert_allclose(one.detach(), other.detach(), rtol=1e-12, atol=1e-15)
     mine.zero_grad()
     assert all(weight.grad is None for weight in one_model.parameters())
-
-
-def test_training_does_not_import_torchs_compiler() -> None:
-    """Constructing a torch.optim.Optimizer does; on a device each message would pay for it."""
-    code = (
-        "import sys, torch; from fedul_flwr.learning.local import build_optimizer;"
-        "from fedul_flwr.learning.plan import LocalPlan;"
-        "model = torch.nn.Linear(2, 1); loss = model(torch.ones(1, 2)).sum(); loss.backward();"
-        "build_optimizer(list(model.parameters()), LocalPlan()).step();"
-        "sys.exit('torch._dynamo' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_the_normalizer_by_hand() -> None:

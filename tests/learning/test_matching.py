@@ -15,10 +15,9 @@ from fedul_flwr.learning.matching import (
     MatchingObjective,
     annealed_cross_entropy,
     threshold_for,
-    top_probabilities,
 )
 from fedul_flwr.learning.network import Network
-from fedul_flwr.learning.plan import CPU, LocalPlan
+from fedul_flwr.learning.plan import CPU
 from fedul_flwr.learning.task import Loss
 from tests.support.local_tasks import batch_of
 
@@ -190,10 +189,3 @@ def test_given_adaptive_then_the_threshold_is_the_mean_and_is_reached(top: list[
     assert found == pytest.approx(np.mean(top), abs=1e-5)
     assert (torch.tensor(top) >= found).any()
     assert threshold_for("adaptive", torch.empty(0)) == 0.0  # type: ignore[arg-type]
-
-
-def test_top_probabilities_by_hand() -> None:
-    # Logits (log 3, 0) and (0, 0): probabilities 3/4 and 1/2.
-    inputs = np.array([[np.log(3), 0], [5, 5], [0, 0]], dtype=np.float32)
-    found = top_probabilities(nn.Identity(), inputs, np.array([0, 2]), LocalPlan())
-    assert found.tolist() == pytest.approx([0.75, 0.5])

@@ -83,11 +83,6 @@ def test_given_an_own_augmentation_then_batches_pass_through_it() -> None:
     assert trained(optimizer="sgd", augment="own_functions:negate") == [1.25, 2.25]
 
 
-def test_given_an_optimizer_that_is_none_then_it_is_refused() -> None:
-    with refuses("own-code-result"):
-        trained(optimizer="own_functions:no_optimizer")
-
-
 def test_given_an_error_within_torch_then_the_line_is_the_users(module: Path) -> None:
     line = MODULE.splitlines().index("    torch.zeros(2) @ torch.zeros(3)") + 1
     with pytest.raises(UserError) as error:

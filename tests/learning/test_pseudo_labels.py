@@ -101,29 +101,10 @@ def gradients(objective: FixMixObjective, inputs: Tensor, labels: Tensor) -> lis
     return [weight.grad for weight in network.model.parameters()]
 
 
-def test_without_others_there_is_no_mixing() -> None:
-    inputs = of(HIGH, (0.0, 3.0))
-    found = Fixed(threshold=0.7)(linear(), Batch(inputs, torch.tensor([1, 1])))
-    # (0, 3) -> logits (.375, 3)
-    assert float(found.detach()) == pytest.approx((FIX + ce((0.375, 3.0), 1)) / 2, abs=1e-12)
-    assert all(g is not None and g.isfinite().all() for g in gradients(Fixed(0.7), inputs, LABELS))
-
-
 def test_without_confident_points_there_is_no_loss_but_a_gradient_of_zero() -> None:
     inputs = of(LOW, (0.2, 0.1))
     assert Fixed(threshold=0.7)(linear(), Batch(inputs, LABELS)).detach() == 0
     assert all(g is not None and (g == 0).all() for g in gradients(Fixed(0.7), inputs, LABELS))
-
-
-def test_every_confident_point_is_paired_with_replacement() -> None:
-    torch.manual_seed(0)
-    high, low = torch.tensor([0, 2, 3, 5, 7, 8]), torch.tensor([1, 4])
-    first, second = FixMixObjective().pairs(high, low)
-    assert first.equal(high)
-    assert len(second) == 6
-    assert set(second.tolist()) <= {1, 4}
-    drawn = [tuple(FixMixObjective().pairs(high, low)[1].tolist()) for _ in range(20)]
-    assert len(set(drawn)) > 5
 
 
 @pytest.mark.parametrize("rows", [(HIGH, (0.0, 3.0)), (LOW, (0.2, 0.1))])

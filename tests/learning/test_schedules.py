@@ -21,11 +21,6 @@ def test_a_cosine_by_hand() -> None:
     assert [cosine(number, 4) for number in (1, 2, 3, 4)] == pytest.approx(expected)
 
 
-def test_a_cosine_stays_where_it_is_in_its_last_round() -> None:
-    assert cosine(5, 4) == cosine(99, 4) == cosine(4, 4) > 0
-    assert cosine(1, 1) == cosine(2, 1) == 1.0
-
-
 def by_round(*losses: float, every: int = 1) -> dict[int, float]:
     return {every * number: loss for number, loss in enumerate(losses, start=1)}
 
@@ -39,22 +34,12 @@ def test_a_plateau_by_hand() -> None:
     assert plateau(by_round(*losses, 2.5), 2) == 1 / 27
 
 
-def test_a_lower_loss_begins_a_new_count() -> None:
-    assert plateau(by_round(5.0, 6.0, 4.0, 6.0, 3.0, 6.0), 2) == 1.0
-    assert plateau(by_round(5.0, 6.0, 4.0, 6.0, 5.0, 3.0), 2) == 1 / 3
-
-
 def test_a_plateau_counts_rounds_and_not_evaluations() -> None:
     # Patience 5, a loss every 2 rounds: lowest in round 2, then rounds 4, 6 and 8 make 2, 4 and 6.
     factors = [plateau(by_round(*[1.0] * count, every=2), 5) for count in range(1, 8)]
     assert factors == [1, 1, 1, 1 / 3, 1 / 3, 1 / 3, 1 / 9]
     # Ten rounds in one step are one division, not two.
     assert plateau(by_round(1.0, 1.0, every=10), 5) == 1 / 3
-
-
-def test_a_loss_that_is_not_a_number_is_no_lower() -> None:
-    assert plateau(by_round(2.0, math.nan, math.inf), 1) == 1 / 9
-    assert plateau(by_round(math.nan, 2.0), 1) == 1 / 3
 
 
 def test_thresholds_of_annealing_by_hand() -> None:

@@ -23,25 +23,6 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-def test_dropout_sets_the_chosen_share_of_features_to_0_and_leaves_the_others() -> None:
-    found = augment_vectors(ONES, LocalPlan(augment="dropout", feature_dropout=0.3), rng())
-    assert set(found.unique().tolist()) == {0.0, 1.0}
-    assert abs(float((found == 0).float().mean()) - 0.3) < 4 * (0.3 * 0.7 / 20_000) ** 0.5
-
-
-@pytest.mark.parametrize(
-    "plan",
-    [
-        LocalPlan(augment="none", noise=1, feature_dropout=0.5),
-        LocalPlan(augment="noise", noise=0),
-        LocalPlan(augment="dropout", feature_dropout=0),
-        LocalPlan(augment="noise", noise=0, mixup=0.5),
-    ],
-)
-def test_without_strength_vectors_do_not_change(plan: LocalPlan) -> None:
-    assert torch.equal(augment_vectors(ONES, plan, rng()), ONES)
-
-
 @pytest.mark.parametrize("make", [strong_view, fixed_strong_view])
 def test_strong_views_of_methods_take_their_strength_from_the_settings(make: object) -> None:
     settings = parse_flat({"method": "uda", "noise": 0.0, "feature-dropout": 0.5})

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from fedul_flwr.models import mlp as linear
 from fedul_flwr.models.mlp import Linear
@@ -57,22 +56,3 @@ def test_given_any_batch_then_outputs_and_gradients_are_torchs_up_to_rounding(
     for value, other in zip(found, expected, strict=True):
         torch.testing.assert_close(value, other, rtol=1e-4, atol=1e-6)
     assert used == [(points, INPUTS), (points, OUTPUTS), (OUTPUTS, points)]
-
-
-@pytest.mark.parametrize("kind", ["evaluation", "small", "float64", "bfloat16", "three dimensions"])
-def test_given_no_case_for_onednn_then_it_is_torchs(used: list[tuple[int, ...]], kind: str) -> None:
-    ours, theirs = pair()
-    inputs = torch.randn(4, INPUTS)
-    if kind == "evaluation":
-        ours.eval()
-    elif kind == "small":
-        ours, theirs = Linear(INPUTS, 3), nn.Linear(INPUTS, 3)
-        theirs.load_state_dict(ours.state_dict())
-    elif kind == "float64":
-        ours, theirs, inputs = ours.double(), theirs.double(), inputs.double()
-    elif kind == "three dimensions":
-        inputs = inputs[None]
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind == "bfloat16"):
-        assert torch.equal(ours(inputs), theirs(inputs))
-        assert torch.equal(ours(inputs), functional.linear(inputs, ours.weight, ours.bias))
-    assert used == []

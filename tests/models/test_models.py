@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.method_cost import forward_operations
-from fedul_flwr.config.shared import MODEL_NAMES, ModelOptions
+from fedul_flwr.config.shared import ModelOptions
 from fedul_flwr.models import MODELS, build_model
-from fedul_flwr.models.parts import UnitRange, feature_layer, inputs_of, scale_variance
+from fedul_flwr.models.parts import feature_layer, inputs_of, scale_variance
 from fedul_flwr.models.registry import FOR_VECTORS
 from tests.support.refusals import refuses
 
@@ -185,13 +185,6 @@ def test_the_seed_decides_the_weights(name: str) -> None:
     assert any(not first[key].equal(other[key]) for key in first)
 
 
-def test_building_leaves_the_callers_generators_alone() -> None:
-    before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    build_model("lenet", (28, 28, 1), 10, seed=3)
-    assert torch.get_rng_state().equal(before)
-    np.testing.assert_array_equal(np.random.get_state()[1], numpy_before)  # noqa: NPY002
-
-
 # Models of one's own
 
 
@@ -279,16 +272,6 @@ def test_a_model_whose_outputs_follow_from_its_weights(users_models: str) -> Non
 def test_bad_names_are_refused(users_models: str, name: str, code: str, message: str) -> None:
     with refuses(code, match=message):
         build_model(name, (8, 8, 1), 10)
-
-
-def test_given_the_list_of_names_then_it_has_every_built_in_model() -> None:
-    assert tuple(MODELS) == MODEL_NAMES
-
-
-def test_inputs_become_pixels_divided_by_255() -> None:
-    inputs = torch.tensor([-1.0, 0, 0.5, 1])
-    assert UnitRange()(inputs).tolist() == [0, 0.5, 0.75, 1]
-    assert inputs.tolist() == [-1, 0, 0.5, 1]
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,6 @@ def test_logits_are_torchvisions_own_on_normalized_images() -> None:
     torch.testing.assert_close(model(to_input(torch.from_numpy(images))), expected)
 
 
-def test_gray_is_three_equal_channels() -> None:
-    model = build_model(f"torchvision:{SMALL}", (32, 32, 1), 7).eval()
-    gray = torch.rand(2, 1, 32, 32) * 2 - 1
-    torch.testing.assert_close(model(gray), model(gray.repeat(1, 3, 1, 1)))
-
-
 def test_a_model_with_another_normalization_gets_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     from torchvision import models
 
@@ -55,9 +49,3 @@ def test_a_model_with_another_normalization_gets_its_own(monkeypatch: pytest.Mon
 def test_what_is_no_model_is_refused(name: str, code: str) -> None:
     with refuses(code, match="Setting model"):
         build_model(f"torchvision:{name}", (32, 32, 3), 10)
-
-
-@pytest.mark.parametrize(("name", "side"), [("vit_b_32", 32), ("squeezenet1_1", 8)])
-def test_images_that_a_model_does_not_take_are_refused(name: str, side: int) -> None:
-    with refuses("model-unfit", match=f"{side} x {side} .*image-size"):
-        build_model(f"torchvision:{name}", (side, side, 3), 10)

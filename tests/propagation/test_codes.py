@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.propagation import codes as module
 from fedul_flwr.propagation.codes import cosine_from_hamming, encode, hamming, projections
-from fedul_flwr.propagation.compiled import TILE
 from tests.propagation.conftest import SEED
-from tests.support.refusals import refuses
 
 KNOWN_CODES = "1eb018491aec7fe9 dc46c8ece34d5b2b 271c25110dec55d6"
 KNOWN_ENDS = "ae14 b4b6 4f27"
@@ -90,14 +88,6 @@ def test_extremes_of_every_length(num_bits: int) -> None:
     np.testing.assert_array_equal(hamming(codes, codes), counted(codes, codes))
 
 
-def test_across_tiles() -> None:
-    codes = np.random.default_rng(0).integers(0, 256, (2 * TILE + 60, 8), dtype=np.uint8)
-    expected = np.bitwise_xor(codes[:, None], codes[None, -60:])
-    counts = np.array([bin(byte).count("1") for byte in range(256)])
-    np.testing.assert_array_equal(hamming(codes, codes[-60:]), counts[expected].sum(axis=2))
-    np.testing.assert_array_equal(hamming(codes[-60:], codes), hamming(codes, codes[-60:]).T)
-
-
 REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("array-wrong", lambda: encode(np.array([[0.0, 1.0], [np.nan, 1.0]]), SEED, 64)),
     ("array-wrong", lambda: encode(np.array([1.0, 2.0]), SEED, 64)),
@@ -111,9 +101,3 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("array-wrong", lambda: hamming(np.zeros((2, 8)), np.zeros((2, 8)))),  # type: ignore[arg-type]
     ("array-wrong", lambda: hamming(np.zeros((2, 0), "u1"), np.zeros((2, 0), "u1"))),
 ]
-
-
-@pytest.mark.parametrize(("code", "call"), REFUSED)
-def test_refusals(code: str, call: Callable[[], object]) -> None:
-    with refuses(code):
-        call()

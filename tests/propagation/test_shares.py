@@ -1,7 +1,5 @@
 """Propagation in parts: hand-made rows, and sums of shares that equal the whole."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -18,7 +16,6 @@ from fedul_flwr.propagation.solve import (
 )
 from fedul_flwr.secure.rowsums import open_rows, split_share, sum_shares
 from tests.propagation.conftest import Floats, cluster_graph, clusters
-from tests.support.refusals import refuses
 
 SIZE = 240
 CLASSES = clusters(SIZE)[1].astype(np.int64)
@@ -104,12 +101,6 @@ def test_a_part_by_hand() -> None:
         [1, 2],
         *([30, 3], [40, 4], [50, 5], [1, 2]),
     ]
-
-
-@pytest.mark.parametrize("columns", [np.zeros((3, 1)), np.zeros((2, 2)), np.array([["1"], ["2"]])])
-def test_a_part_of_other_columns_is_refused(columns: NDArray[Any]) -> None:
-    with refuses("message-form"):
-        label_part(columns, np.zeros((1, 3)), np.zeros(3), [2])
 
 
 def test_scores_by_hand() -> None:

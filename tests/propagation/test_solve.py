@@ -79,14 +79,6 @@ def test_where_no_label_reaches_is_exactly_zero() -> None:
     assert not found[:, 2].any()
 
 
-def test_no_labels_no_columns_no_points() -> None:
-    graph = cluster_graph(50)
-    assert not propagate(graph, np.zeros((50, 4))).any()
-    assert propagate(graph, np.zeros((50, 0))).shape == (50, 0)
-    assert propagation_columns(graph, []).shape == (50, 0)
-    assert propagate(sparse.csr_array((0, 0)), np.zeros((0, 4))).shape == (0, 4)
-
-
 def test_results_do_not_depend_on_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, points = cluster_graph(300), np.arange(200)
     found = propagation_columns(graph, points)
@@ -120,18 +112,6 @@ def test_by_hand() -> None:
     np.testing.assert_allclose(graph, expected, rtol=1e-15)
 
 
-def test_a_diagonal_and_stored_zeros_do_not_count() -> None:
-    plain = sparse.csr_array(np.array([[0, 0.5], [0.5, 0]]))
-    odd = sparse.csr_array(([0.9, 0.5, 0.5, 0.0], ([0, 0, 1, 1], [0, 1, 0, 1])), shape=(2, 2))
-    assert (normalized_graph(odd) != normalized_graph(plain)).nnz == 0
-
-
-def test_weights_that_underflow_are_no_edges() -> None:
-    weak = sparse.csr_array(np.array([[0, 1e-3], [1e-3, 0]]))
-    assert normalized_graph(weak, 200).nnz == 0
-    assert np.isfinite(normalized_graph(weak, 100).data).all()
-
-
 GRAPH, PAIR, NONE = cluster_graph(50), sparse.csr_array((2, 2)), np.zeros((50, 2))
 REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("array-wrong", lambda: propagate(GRAPH, np.zeros((49, 2)))),
@@ -152,9 +132,3 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("array-wrong", lambda: normalized_graph(sparse.csr_array([[0, -0.5], [0, 0]]))),
     ("array-wrong", lambda: normalized_graph(sparse.csr_array([[0, np.nan], [0, 0]]))),
 ]
-
-
-@pytest.mark.parametrize(("code", "call"), REFUSED)
-def test_refusals(code: str, call: Callable[[], object]) -> None:
-    with refuses(code):
-        call()

@@ -1,5 +1,3 @@
-import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +6,10 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
-from PIL import Image
 
 from fedul_flwr.data.run_files.records import Run, read_run
 from fedul_flwr.results.measure_plots import (
     accuracy_figure,
-    client_accuracies,
-    clients_figure,
     confusion_figure,
     coverage_figure,
     measure_figures,
@@ -24,10 +19,8 @@ from fedul_flwr.results.plots import (
     error_figure,
     loss_figure,
     priors_figure,
-    run_figures,
     time_traffic_figure,
 )
-from fedul_flwr.results.report import tables_of
 from fedul_flwr.run.measures import measures
 from tests.support.synthetic_results import label_scores, write_json, write_run
 
@@ -107,40 +100,6 @@ def test_time_and_traffic_are_stacked(run: Run) -> None:
     assert below.get_ylabel() == "MB per round"
 
 
-def test_a_legend_fits_and_names_what_was_sent(tmp_path: Path) -> None:
-    directory = write_run(tmp_path / "run", rounds=2)
-    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-    names = ("model", "phases", "a rather long name", "other", "none")
-    for line in lines:
-        line |= {f"bytes_down_{name}": 5_000_000 * (name != "none") for name in names}
-    (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    figure = time_traffic_figure(read_run(directory))
-    figure.canvas.draw()
-    legends = [axes.get_legend() for axes in figure.axes]
-    for legend in filter(None, legends):
-        assert legend.get_window_extent().x1 <= figure.bbox.x1
-    words = [text.get_text() for legend in filter(None, legends) for text in legend.get_texts()]
-    assert any(word.startswith("phases (15 MB") for word in words)
-    assert not any(word.startswith("none") for word in words)  # zero bytes
-
-
-def test_draw_plots_writes_pictures_and_does_not_touch_pyplot(run: Run, tmp_path: Path) -> None:
-    import matplotlib._pylab_helpers as helpers
-
-    paths = draw_plots(run, tmp_path / "new" / "plots")
-    assert [path.name for path in paths] == [
-        "error.png",
-        "loss.png",
-        "priors.png",
-        "time_traffic.png",
-    ]
-    for path in paths:
-        with Image.open(path) as picture:
-            # Not one color: something was drawn.
-            assert len(picture.convert("RGB").getcolors(1 << 24) or ()) > 10
-    assert helpers.Gcf.figs == {}
-
-
 def test_what_was_not_recorded_is_not_drawn(tmp_path: Path) -> None:
     write_json(tmp_path / "config.json", {"settings": {}, "data": {}})
     assert draw_plots(read_run(tmp_path), tmp_path / "plots") == []
@@ -148,49 +107,6 @@ def test_what_was_not_recorded_is_not_drawn(tmp_path: Path) -> None:
         assert "nothing recorded yet" in [
             text.get_text() for text in figure([read_run(tmp_path)]).axes[0].texts
         ]
-
-
-def test_names_are_no_formulas(tmp_path: Path) -> None:
-    names = ("$\\frac{", "a\nb", "_hidden", "x" * 99)
-    run = read_run(write_run(tmp_path / "run", class_names=names, dataset="$\\oops{"))
-    two = [run, read_run(write_run(tmp_path / "other", dataset="$\\oops{"))]
-    figures = [*run_figures(run).values(), error_figure(two)]
-    assert len(figures) == 5
-    for figure in figures:
-        figure.draw_without_rendering()
-
-
-@pytest.mark.parametrize("classes", [10, 100, 1000])
-def test_given_any_number_of_classes_then_names_are_apart(tmp_path: Path, classes: int) -> None:
-    names = tuple(f"a long name {k}" for k in range(classes))
-    figure = priors_figure(read_run(write_run(tmp_path, rounds=1, sets=2, class_names=names)))
-    figure.canvas.draw()
-    (axes,) = (axes for axes in figure.axes if axes.get_xlabel().startswith("class"))
-    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
-    assert len(boxes) >= 10
-    if axes.get_xticklabels()[0].get_rotation() == 90:
-        assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))
-    assert figure.get_figwidth() <= 12.4  # 1,160 pixels, as wide as a page shows it
-
-
-def test_given_a_confusion_then_a_clients_accuracy_has_class_shares(tmp_path: Path) -> None:
-    directory = write_run(tmp_path, clients=0, class_names=("a", "b"))
-    best: dict[str, Any] = {"round": 3, "recall": [90.0, 50.0], "confusion": [[9, 1], [5, 5]]}
-    best["precision"] = [64.29, 83.33]
-    write_json(directory / "measures.json", {"best": best})
-    clients = [
-        {"id": 0, "class_counts": [3, 1]},  # 0.75 * 90 + 0.25 * 50 = 80
-        {"id": 1, "priors": [[1, 0], [0, 1]], "set_sizes": [1, 3]},  # 0.25 * 90 + 0.75 * 50 = 60
-        {"id": 2, "num_points": 5},
-    ]
-    write_json(directory / "federation.json", {"clients": clients})
-    run = read_run(directory)
-    assert client_accuracies(run) == {0: 80.0, 1: 60.0}
-    (axes,) = run_figures(run)["client_accuracy"].axes
-    assert _lines(axes).popitem()[1] == ([0, 1], [60.0, 80.0])
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "0"]
-    shown = {row["client"]: row.get("estimated accuracy (%)") for row in tables_of(run)["clients"]}
-    assert shown == {"0": "80.00", "1": "60.00", "2": "–"}
 
 
 def test_figures_of_labels_are_the_scores() -> None:
@@ -204,25 +120,6 @@ def test_figures_of_labels_are_the_scores() -> None:
     for line, source in zip(axes.get_lines(), sources, strict=True):
         np.testing.assert_allclose(line.get_xdata(), 100 * np.array(source["coverage"]["share"]))
         np.testing.assert_allclose(line.get_ydata(), source["coverage"]["error"])
-
-
-def test_dots_of_a_client_are_above_each_other() -> None:
-    scores = label_scores(6)
-    figure = clients_figure(scores)
-    (axes,) = figure.axes
-    across, within = (np.array(line.get_xydata()) for line in axes.get_lines())
-    of_source = {
-        name: {client["id"]: 100 - client["error"] for client in found["clients"]}
-        for name, found in scores["sources"].items()
-    }
-    order = sorted(of_source["xclp"], key=lambda client: of_source["xclp"][client])
-    np.testing.assert_allclose(across[:, 1], [of_source["xclp"][client] for client in order])
-    np.testing.assert_allclose(within[:, 1], [of_source["local-lp"][c] for c in order])
-    np.testing.assert_array_equal(within[:, 0], across[:, 0])
-    figure.draw_without_rendering()
-    assert [text.get_text() for text in axes.get_xticklabels()] == [str(c) for c in order]
-    boxes = [text.get_window_extent() for text in axes.get_xticklabels()]
-    assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))
 
 
 def measured(num_classes: int, temperature: float = 1.0) -> dict[str, Any]:

@@ -204,28 +204,6 @@ def test_output_replaces_nothing_that_is_read(run: Path, folder: Path, tmp_path:
         predict(run, folder, run / "predictions.csv")
 
 
-def test_given_a_link_as_output_then_its_file_is_written(
-    run: Path, folder: Path, tmp_path: Path
-) -> None:
-    link, file = tmp_path / "link.csv", tmp_path / "file.csv"
-    link.symlink_to(file)
-    predict(run, folder, link)
-    assert link.is_symlink()
-    assert len(_rows(file)) == 7
-
-
-def test_output_is_replaced_only_after_success(run: Path, folder: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out.csv"
-    output.write_text("old")
-    (folder / "broken.png").write_bytes(b"no picture")
-    with refuses("image-not-readable"):
-        predict(run, folder, output)
-    assert output.read_text() == "old"
-    (folder / "broken.png").unlink()
-    assert predict(run, folder, output) == output
-    assert len(_rows(output)) == 7
-
-
 @pytest.mark.parametrize("priors", ["0.5,0.5", "0.5,0.5,0", "guess"])
 def test_priors_that_are_refused(finished: Path, folder: Path, priors: str) -> None:
     with refuses("class-priors-wrong"):

@@ -1,11 +1,8 @@
 import base64
 import json
-import os
 import re
-import shutil
 from collections.abc import Mapping
 from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +10,15 @@ import numpy as np
 import pytest
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.run_files.records import Run, read_run
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.compare_files import compare
 from fedul_flwr.experiments.trial_plan import make_plan
 from fedul_flwr.results import facts
 from fedul_flwr.results.facts import _in_lines
-from fedul_flwr.results.report import report, summaries
+from fedul_flwr.results.report import report
 from fedul_flwr.run.measures import measures
 from tests.support.refusals import refuses
-from tests.support.synthetic_results import label_scores, write_json, write_label_run, write_run
+from tests.support.synthetic_results import write_json, write_run
 
 TEXT = pytest.mark.usefixtures("undrawn")
 """Of tests that look at the page alone: drawing its pictures is most of the time it takes."""
@@ -173,81 +169,6 @@ def test_unfinished_run_says_so(tmp_path: Path) -> None:
     assert "Client <2> failed." in page.text
 
 
-@TEXT
-def test_a_run_that_labels(tmp_path: Path) -> None:
-    page = _Page(report([write_label_run(tmp_path / "run")]))
-    assert len(page.images()) == 4  # three of labels, and the clients' points
-    assert "over rounds" not in page.text
-    assert page.facts["status"] == "completed"
-    assert not {"test error", "last round"} & set(page.facts)
-    scores = label_scores()["sources"]["xclp"]
-    right, balanced = 100 - scores["error"], scores["balanced_accuracy"]
-    said = f"{right:.2f} % of 600 unlabeled points right, balanced {balanced:.2f} %"
-    assert page.facts["across clients"] == said
-    assert " of all 600 points right" in page.facts["from others' labels"]
-    assert page.facts["from others' labels"].endswith(", 1.00 % without a label")
-    none = _Page(report([write_label_run(tmp_path / "none", scored=False)]))
-    assert "Nobody could score the labels" in none.text
-
-
-@TEXT
-def test_the_structure_of_the_page(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / "a", rounds=1, sets=1), write_label_run(tmp_path / "b")]
-    page = _Page(report(runs, tmp_path / "out.html"))
-    of = {name: [attrs for tag, attrs in page.tags if tag == name] for name, _ in page.tags}
-    assert of["html"][0]["lang"] == "en"
-    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h\d", tag)]
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in pairwise(levels))
-    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
-    assert len(ids) == len(set(ids))
-    # Every part is in the table of contents, and only what is there.
-    assert [attrs["href"] for attrs in of["a"]] == [f"#{name}" for name in ids]
-    assert all(attrs["alt"] for attrs in of["img"])
-    assert all(attrs.get("scope") in ("row", "col") for attrs in of["th"])
-    # What scrolls can be reached with the keyboard and has a name.
-    scrolled = [attrs for attrs in of["div"] if attrs.get("class") == "scroll"]
-    assert scrolled
-    assert all(attrs["tabindex"] == "0" and attrs["aria-label"] for attrs in scrolled)
-
-
-@TEXT
-def test_the_distance_to_the_ceiling(tmp_path: Path) -> None:
-    def run(name: str, error: float, **more: Any) -> Run:
-        return read_run(write_run(tmp_path / name, outcome={"test_error": error}, **more))
-
-    runs = [
-        run("a", 3.5),
-        run("b", 1.25, method="supervised"),
-        run("c", 4.0, seed=1),
-        run("d", 2.0, seed=1, method="supervised", **{"supervised.label-fraction": 0.5}),
-    ]
-    # 3.5 - 1.25; nothing to compare with for seed 1, whose supervised run saw half of the labels.
-    above = [row.get("above ceiling") for row in summaries(runs)]
-    assert above == ["+2.25", "ceiling", None, None]
-    few = report([runs[0].directory, runs[2].directory], tmp_path / "out.html")
-    assert "Above ceiling" not in few.read_text()
-    assert "above ceiling" not in summaries(runs[1:2])[0]
-
-
-def test_a_page_has_date_and_run_and_speaks_of_test_errors_only_if_there_are_some(
-    tmp_path: Path,
-) -> None:
-    directory = write_run(tmp_path / "run", rounds=2)
-    environment = directory / "environment.json"
-    about = {"started": "2026-11-28 08:00 UTC", "flower_run": "123"}
-    environment.write_text(json.dumps(json.loads(environment.read_text()) | about))
-    page = _Page(report([directory]))
-    assert page.facts["started"] == "2026-11-28 08:00 UTC"
-    assert page.facts["Flower's run"] == "123"
-    assert "Errors are test errors" in page.text
-    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-    none = "".join(json.dumps(line | {"test_error": None}) + "\n" for line in lines)
-    (directory / "metrics.jsonl").write_text(none)
-    assert "Errors are test errors" not in _Page(report([directory])).text
-
-
 def write_comparison(directory: Path, name: str) -> Path:
     """Compare two runs of three rounds, of which one fails with the second seed."""
 
@@ -291,31 +212,6 @@ def test_a_comparison_has_its_table_first(tmp_path: Path) -> None:
     path.unlink()
     with refuses("file-missing"):
         report([directory])
-
-
-def test_given_plots_that_are_a_link_then_nothing_goes_through_it(tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    directory = write_run(tmp_path / "run")
-    shutil.rmtree(directory / "plots", ignore_errors=True)
-    (directory / "plots").symlink_to(elsewhere)
-    with refuses("path-not-usable"):
-        report([directory])
-    assert list(elsewhere.iterdir()) == []
-
-
-def test_given_a_page_that_is_a_link_then_its_target_is_unchanged(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("mine")
-    directory = write_run(tmp_path / "run", rounds=1, sets=1)
-    (directory / "plots").mkdir(exist_ok=True)
-    for name in ("report.html", "plots/error.png", f".report.html.{os.getpid()}.part"):
-        (directory / name).unlink(missing_ok=True)
-        (directory / name).symlink_to(secret)
-    report([directory])
-    assert len(list((directory / "plots").glob("*.png"))) == 4
-    assert secret.read_text() == "mine"
-    assert not (directory / "report.html").is_symlink()
 
 
 def write_measures(directory: Path, classes: int) -> dict[str, Any]:

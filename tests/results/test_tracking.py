@@ -1,8 +1,6 @@
 import importlib.util
 import json
 import logging
-import os
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.results import tracking
 from fedul_flwr.results.tracking import refuse_missing, tracked
 from tests.support.refusals import refuses
-from tests.support.runs import metrics, train
+from tests.support.runs import train
 from tests.support.synthetic_results import write_run
 
 SUMMARY = {"rounds": 2, "test_error": 3.5, "errors": {"xclp": 4.0}, "test_prior": [0.1, 0.9]}
@@ -75,15 +73,6 @@ def test_tensorboard_holds_what_the_run_recorded(tmp_path: Path) -> None:
     assert not {"heldout_loss", "round", "summary/test_prior", "summary/method"} & set(found)
 
 
-def test_tensorboard_shows_each_round_of_a_resumed_run_once(tmp_path: Path) -> None:
-    directory = RunDirectory(write_run(tmp_path, rounds=3, outcome={"rounds": 3}))
-    ends_early("tensorboard", directory, line(1, 8.0), line(2, 6.0), line(3, 5.0))
-    with tracked("tensorboard", directory) as add_round:
-        add_round(line(3, 4.0))
-        add_round(line(4, 2.0))
-    assert scalars(tmp_path)["test_error"] == [(1, 8.0), (2, 6.0), (3, 4.0), (4, 2.0)]
-
-
 def test_mlflow_goes_on_in_the_same_run(tmp_path: Path) -> None:
     directory = finished(tmp_path / "table" / "seed-0")
     ends_early("mlflow", directory, line(1, 8.0))
@@ -141,26 +130,6 @@ def test_a_tool_that_fails_does_not_end_the_run(
     # Once, and without the address.
     assert said == ["Tracking with mlflow stops (ConnectionError); the run goes on."]
     assert [step for step, _ in scalars(tmp_path)["test_error"]] == [1, 2, 3]
-
-
-def test_an_mlflow_server_that_is_away_does_not_hold_up_the_run(
-    settings: Callable[..., RunConfig],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
-        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-        monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-        with caplog.at_level(logging.WARNING, "flwr"):
-            output = train(settings(tracking="mlflow", num_rounds=1, local_epochs=1), 2)
-    assert len(metrics(output)) == 1
-    stopped = [text for text in caplog.messages if text.startswith("Tracking with mlflow stops")]
-    assert stopped == ["Tracking with mlflow stops (MlflowException); the run goes on."]
-    # What MLflow's own eight attempts would take minutes for.
-    assert os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "1"
-    assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "10"
 
 
 def test_a_tool_that_is_not_installed(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn import metrics as sk
 
-from fedul_flwr.config.run_config import parse_flat, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
@@ -272,27 +272,3 @@ def test_given_a_model_that_names_one_class_then_the_end_of_the_run_says_so(
 
 
 # Without labels of the test set, as the trials of a search
-
-
-def test_given_no_test_errors_then_nothing_is_measured(settings: Settings) -> None:
-    measured = train(settings(**QUICK), 2)
-    directory = train(settings(**QUICK, measure_test_error=False, calibration="temperature"), 2)
-    assert_same_arrays(last_model(measured), last_model(directory))
-    found = summary(directory)
-    assert found["test_error"] is None
-    assert found["best_round"] == summary(measured)["best_round"]
-    assert not (directory / "measures.json").exists()
-    assert {"measures", "balanced_accuracy", "auc", "ece"}.isdisjoint(found)
-    for key in ("test_error", "test_balanced_error"):
-        assert [line[key] for line in metrics(directory)] == [None, None]
-    assert found["validation_balanced_error"] > 0
-    assert found["temperature"] > 0  # of validation points
-    assert "measures" not in summary_rows(directory)
-
-
-def test_it_is_refused_where_there_is_nothing_to_leave_out() -> None:
-    nothing = {"dataset": "none", "class-names": "a,b", "input-shape": "8x8x1"}
-    with refuses("setting-without-effect", setting="measure-test-error"):
-        parse_flat({**nothing, "measure-test-error": False})
-    with refuses("setting-without-effect", setting="measure-test-error"):
-        parse_flat({"method": "xclp-predict", "measure-test-error": False})

@@ -49,15 +49,6 @@ def test_risk_and_coverage_by_hand() -> None:
     np.testing.assert_allclose(errors, [50, 50])
 
 
-def test_equal_confidence_counts_by_its_mean() -> None:
-    # 0.9 right; then three of 0.5, of which one is right: each is 1/3 right.
-    # Right among the first 1, 2, 3, 4: 1, 4/3, 5/3, 2.
-    confidence, right = np.array([0.5, 0.9, 0.5, 0.5]), np.array([1.0, 1, 0, 0])
-    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
-        errors = risk_coverage(confidence[order], right[order], at=4)[1]
-        np.testing.assert_allclose(errors, [0, 100 / 3, 400 / 9, 50])
-
-
 # Files of clients
 
 TRUTHS = [
@@ -106,14 +97,6 @@ def test_all_unlabeled_points_count_without_new_ones(folder: Path) -> None:
     np.testing.assert_allclose(xclp["coverage"]["error"], [0, 0, 100 / 3, 25])
     assert found["sources"][LEFT_OUT]["error"] == pytest.approx(100 / 3)
     assert [client["id"] for client in found["sources"][LEFT_OUT]["clients"]] == [0]
-
-
-def test_only_new_points_count_where_there_are_some(folder: Path) -> None:
-    found = score_labels(folder, truths(new=True), 3)
-    assert found["points"] == "new"
-    assert found["sources"][XCLP]["points"] == 2  # 2 and 3
-    assert found["sources"][XCLP]["error"] == 0
-    assert found["sources"][LEFT_OUT]["points"] == 1
 
 
 # Pseudo labels
@@ -184,8 +167,3 @@ def test_distances_are_means_over_the_sets_of_the_clients_that_checked(tmp_path:
         "found_distance": pytest.approx(0.2 / 4),
         "misfit_distance": pytest.approx(0.6),
     }
-
-
-def test_without_truth_only_the_counts_are_known(tmp_path: Path) -> None:
-    write_check(tmp_path, 0, 3, [True, True])
-    assert score_priors(tmp_path, 3, []) == {"prior_fit": {"sets": 2, "misfits": 2}}

@@ -67,18 +67,6 @@ def test_given_four_points_then_ece_is_that_by_hand() -> None:
     assert m.calibration_error(bins) == pytest.approx(expected)
 
 
-def test_given_confidences_at_the_edges_then_the_lower_bin_has_them_and_none_is_lost() -> None:
-    edges = np.array([0.0, 1 / 15, 1 / 15 + 1e-9, 1.0])
-    points = m.reliability(edges, np.ones(4, dtype=bool))["points"]
-    assert (points[0], points[1], points[14], points.sum()) == (2, 1, 1, 4)
-
-
-def test_given_probabilities_that_are_not_finite_then_only_their_measures_are_undefined() -> None:
-    found = m.measures(np.full((2, 2), np.nan), ints(0, 1))
-    assert [found[key] for key in ("auc", "ece", "nll", "brier", "reliability")] == [None] * 5
-    assert (found["error"], found["recall"]) == (50, [100, 0])
-
-
 @pytest.mark.parametrize(("num_classes", "points"), [(2, 50), (10, 400)])
 def test_given_random_predictions_then_as_in_scikit_learn(num_classes: int, points: int) -> None:
     rng = np.random.default_rng(num_classes)

@@ -1,7 +1,6 @@
 """Runs that resume: how many clients, files that are damaged or gone, a disk that is full."""
 
 import errno
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +13,6 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.data.run_files.records import recorded_clients
-from fedul_flwr.results import plots
-from fedul_flwr.results.predict import load_model
 from tests.support.error_line import error_line
 from tests.support.refusals import code_of
 from tests.support.runs import assert_same_run, metrics
@@ -98,13 +95,13 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "an empty model": (lambda d: cut(d / "last.safetensors", 0), "last.safetensors is missing"),
     "a model without an array": (
         lambda d: last(d, lambda arrays: arrays.pop("1.bias"), about_round_2(d)),
-        "it has no array '1.bias'",
+        "array '1.bias' must be float32 (128,)",
     ),
     "an array of another shape": (
         lambda d: last(
             d, lambda a: a.__setitem__("1.bias", np.zeros(7, np.float32)), about_round_2(d)
         ),
-        "array '1.bias' is float32 (7,) there",
+        "array '1.bias' must be float32 (128,)",
     ),
     "no model": (lambda d: (d / "last.safetensors").unlink(), "and 2 rounds are complete"),
     "no memory of the base": (
@@ -114,10 +111,6 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "junk in the metrics": (
         lambda d: lines(d, lambda found: ["junk", *found]),
         "metrics.jsonl, line 1: not valid",
-    ),
-    "a number in the metrics": (
-        lambda d: lines(d, lambda found: [*found, "3"]),
-        'line 3: needs an object with an integer "round"',
     ),
     "metrics without round 1": (
         lambda d: lines(d, lambda found: found[1:]),
@@ -188,55 +181,3 @@ def test_given_a_full_disk_then_what_was_there_stays_and_the_run_ends_as_one_wit
     code, said = run("--resume", str(copy))
     assert code == 0, said
     assert_same_run(copy, whole)
-
-
-def test_given_no_round_left_then_the_priors_of_the_sets_stay(tmp_path: Path) -> None:
-    output = tmp_path / "run"
-    code, said = run(
-        *("-c", QUICK + " test-prior='sets'", "--num-supernodes", "3", "--output", str(output))
-    )
-    assert code == 0, said
-    prior = load_model(output).trained_priors().tolist()
-    (output / "summary.json").unlink()
-    assert load_model(output).trained_priors().tolist() == prior
-    code, said = run("--resume", str(output))
-    assert code == 0, said
-    for file in ("summary.json", "config.json"):
-        content = json.loads((output / file).read_text())
-        assert (content.get("data") or content)["test_prior"] == prior
-    assert f"{prior[0]:.4g}" in (output / "model-card.md").read_text()
-
-
-def test_given_no_pictures_then_resume_draws(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(found: Any, directory: Path) -> list[Path]:
-        raise RuntimeError("no fonts")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(plots, "draw_plots", fail)
-        code, said = run("--resume", str(copy), "-c", "num-rounds=3")
-    assert code == 1
-    assert code_of(error_line(said)) == "run-not-finished"
-    assert f"fedul-flwr run --resume {copy} " in said
-    before = contents(copy)
-    drawn: list[int] = []
-    monkeypatch.setattr(plots, "draw_plots", lambda found, place: drawn.append(len(found.metrics)))
-    code, said = run("--resume", str(copy))
-    assert (code, drawn) == (0, [3]), said
-    assert (copy / "plots").is_dir()
-    assert contents(copy)["last.safetensors"] == before["last.safetensors"]
-    assert code_of(run("--resume", str(copy))[1]) == "run-exists"
-
-
-def test_given_a_run_that_failed_early_then_it_can_be_repeated(tmp_path: Path) -> None:
-    output = tmp_path / "result"
-    where = ("--num-supernodes", "2", "--output", str(output), "-c", "model='mlp' num-rounds=1")
-    code, said = run(*where, "-c", "fedul.num-sets=5")
-    assert code == 1
-    assert "fewer than the 10 classes" in error_line(said)
-    code, said = run(*where)
-    assert code == 0, said
-    assert not (output / "error.txt").exists()
-    before = contents(output)
-    for more in ("seed=1", "dataset='/no/such/place'"):
-        assert run(*where, "-c", more)[0] == 1
-    assert contents(output) == before

@@ -6,7 +6,6 @@ from numpy.typing import NDArray
 
 from fedul_flwr.run.scores import (
     distance,
-    is_far,
     one_class_warning,
     shares_warning,
     slow_evaluation,
@@ -28,20 +27,6 @@ def test_given_shares_then_their_distance_is_that_by_hand() -> None:
     assert distance(counts(5, 3, 2), np.array([0.25, 0.25, 0.5])) == pytest.approx(0.3)
 
 
-def test_given_samples_of_the_prior_then_none_is_far_and_of_another_even_few_points_are() -> None:
-    rng = np.random.default_rng(0)
-    prior = MEDICAL / MEDICAL.sum()
-    for points in (30, 1_000):
-        samples = rng.multinomial(points, prior, 50)
-        assert sum(is_far(sample, prior) for sample in samples) <= 1  # one in a thousand expected
-        assert sum(is_far(sample, UNIFORM) for sample in samples) >= 48
-
-
-def test_given_many_points_then_shares_that_differ_little_are_not_far() -> None:
-    assert not is_far(counts(5_900, 4_100), np.array([0.5, 0.5]))  # 9 %, and no chance
-    assert is_far(counts(6_100, 3_900), np.array([0.5, 0.5]))
-
-
 def test_given_data_far_from_the_prior_then_the_largest_difference_is_said() -> None:
     parts = {"validation points": counts(2, 2, 2, 2, 2, 2, 2), "test points": MEDICAL}
     found = shares_warning(parts, UNIFORM, LESIONS, "do this")
@@ -56,11 +41,6 @@ def test_given_data_far_from_the_prior_then_the_largest_difference_is_said() -> 
     assert "the validation points by 53% and the test points by 53%" in both
 
 
-def test_given_data_as_the_prior_or_no_data_then_there_is_no_warning() -> None:
-    parts = {"test points": MEDICAL, "validation points": counts(0, 0, 0, 0, 0, 0, 0)}
-    assert shares_warning(parts, MEDICAL / MEDICAL.sum(), LESIONS, "") is None
-
-
 def test_given_one_class_named_for_all_points_then_there_is_a_warning() -> None:
     matrix = np.zeros((7, 7), dtype=np.int64)
     matrix[:, 5] = MEDICAL
@@ -71,14 +51,6 @@ def test_given_one_class_named_for_all_points_then_there_is_a_warning() -> None:
         "The model of round 3 predicts class 'nv' for 99% of the test points (67% are of it), and "
         "3% of the points of other classes rightly:"
     )
-
-
-def test_given_a_frequent_class_and_a_model_that_knows_the_others_then_there_is_none() -> None:
-    assert one_class_warning(np.diag([97, 2, 1]), LESIONS, "", "") is None
-    half = np.array([[97, 0, 0], [1, 1, 0], [1, 0, 0]])
-    assert one_class_warning(half, LESIONS, "", "") is None  # one of three others is right
-    assert one_class_warning(np.array([[97, 0], [3, 0]]), LESIONS, "", "") is not None
-    assert one_class_warning(np.array([[94, 6], [50, 50]]), LESIONS, "", "") is None
 
 
 def rounds(key: str, values: list[float | None]) -> list[dict[str, float | None]]:
@@ -101,12 +73,6 @@ def test_given_no_confident_point_in_half_of_the_rounds_then_that_is_said() -> N
     # Rounds on labels alone have no such metric.
     assert training_warnings(rounds(key, [None, None, None, 0.4])) == {}
     assert "3 of 6 rounds" in training_warnings(rounds(key, [None, None, None, 0.0, 0.0, 0.0]))[key]
-
-
-def test_of_a_method_of_ones_own_it_is_not_said_that_no_point_reached_the_threshold() -> None:
-    zero = rounds("confident_share", [0.0, 0.0])
-    assert "does not count them" in training_warnings(zero, built_in=False)["confident_share"]
-    assert "does not count them" not in training_warnings(zero)["confident_share"]
 
 
 def test_evaluations_that_take_longer_than_training_are_said_with_a_remedy() -> None:

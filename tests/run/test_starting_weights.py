@@ -14,8 +14,7 @@ from torchvision import transforms
 from fedul_flwr.errors import UserError
 from fedul_flwr.models import build_model
 from fedul_flwr.run.setup import load_starting_weights
-from tests.support.refusals import refuses
-from tests.support.runs import assert_same_arrays, last_model, train
+from tests.support.runs import last_model, train
 from tests.support.settings import Settings
 
 SMALL = "mobilenet_v3_small"
@@ -175,18 +174,3 @@ def test_a_run_starts_where_another_ended(run: Callable[..., Path], precision: s
             np.testing.assert_array_equal(array, best[name])
     elsewhere = last_model(run(**STILL))
     assert not np.array_equal(elsewhere["1.weight"], best["1.weight"])
-
-
-def test_a_resumed_run_does_not_start_again(run: Callable[..., Path]) -> None:
-    first = run()
-    twice = run(start_from=str(first), num_rounds=2)
-    once = run(start_from=str(first))
-    (first / "model.safetensors").unlink()
-    resumed = run(resume=str(once), output=str(once), num_rounds=2)
-    assert_same_arrays(last_model(twice), last_model(resumed))
-
-
-def test_a_run_from_nowhere_says_why_it_ended(run: Callable[..., Path], tmp_path: Path) -> None:
-    with refuses("model-missing", setting="start-from"):
-        run(start_from="nowhere", output=str(tmp_path / "out"))
-    assert "start-from" in (tmp_path / "out" / "error.txt").read_text()

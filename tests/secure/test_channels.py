@@ -17,18 +17,14 @@ from fedul_flwr.secure import session as channels
 from fedul_flwr.secure.session import (
     CAPSULE_BYTES,
     EVERYBODY,
-    KEY_BYTES,
     NONCE_BYTES,
     PRIVATE_BYTES,
-    PUBLIC_BYTES,
     Address,
     capsule_opener,
     derive,
     encapsulate,
-    fresh,
     is_public_key,
     keystream,
-    new_private_key,
     pair_secret,
     public_key,
     seal,
@@ -145,14 +141,6 @@ def test_what_holds_no_arrays_is_refused_and_not_quoted(plain: bytes) -> None:
     assert error.value.__cause__ is None
 
 
-def test_what_is_no_seal_or_is_missing_is_refused() -> None:
-    for wrong in (np.zeros(27, np.uint8), np.zeros(100, np.int8), np.zeros((10, 10), np.uint8)):
-        with refuses("message-form", match="Client 3's .*sealed"):
-            unseal(wrong, SECRET, PLACE)
-    with refuses("message-incomplete", match="Client 3's .* 'offer'"):
-        unseal(None, SECRET, PLACE)
-
-
 def test_more_than_can_be_sealed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channels, "MOST_BYTES", 2072)
     seal({"a": np.zeros(2000, np.uint8)}, SECRET, PLACE, os.urandom)
@@ -210,21 +198,8 @@ def test_public_keys_with_which_there_is_no_secret_are_refused(key: bytes) -> No
     assert is_public_key(public_key(MINE))
 
 
-def test_a_new_private_key_is_entropy() -> None:
-    assert new_private_key(lambda size: bytes(range(size))) == bytes(range(32 + 64))
-    assert new_private_key(os.urandom) != new_private_key(os.urandom)
-
-
 MINE = bytes(range(PRIVATE_BYTES))
 THEIRS = bytes(range(1, PRIVATE_BYTES + 1))
-
-
-def test_a_public_key_is_one_of_each_kind() -> None:
-    whole = public_key(MINE)
-    assert len(whole) == PUBLIC_BYTES == 32 + 1184
-    seeded = MLKEM768PrivateKey.from_seed_bytes(MINE[32:])
-    assert whole[32:] == seeded.public_key().public_bytes_raw()
-    assert public_key(THEIRS)[:32] != whole[:32]
 
 
 def test_the_secret_of_a_capsule_is_its_readers_alone_and_another_each_time() -> None:
@@ -272,27 +247,3 @@ def test_a_stream_begins_with_the_known_answers_of_gcms_test_case_14() -> None:
     stream = keystream(ZERO, 32)
     assert stream.dtype == np.uint8
     assert stream.tobytes().hex() == answer
-
-
-@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1000])
-def test_a_short_stream_begins_a_long_one(size: int) -> None:
-    short, long = keystream(ONE, size), keystream(ONE, 1200)
-    np.testing.assert_array_equal(short, long[:size])
-    assert short.flags.writeable
-
-
-def test_keys_of_another_length_are_refused() -> None:
-    with pytest.raises(ValueError, match="key"):
-        keystream(bytes(31), 8)
-
-
-def test_fresh_bytes_are_a_stream_under_a_key_of_entropy() -> None:
-    asked: list[int] = []
-
-    def entropy(size: int) -> bytes:
-        asked.append(size)
-        return ONE[:size]
-
-    np.testing.assert_array_equal(fresh(100, entropy), keystream(ONE, 100))
-    assert asked == [KEY_BYTES]
-    assert fresh(64).tobytes() != fresh(64).tobytes()

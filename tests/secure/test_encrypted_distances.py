@@ -22,13 +22,12 @@ from fedul_flwr.secure.encrypted_distances import (
     STEPS,
     DistanceServer,
     mask_keys,
-    respond,
 )
 from fedul_flwr.secure.messages import COMPLAINT
-from fedul_flwr.secure.session import CONTENT_KEY, NONCE, PRIVATE, PUBLIC, Session
+from fedul_flwr.secure.session import CONTENT_KEY, PRIVATE, PUBLIC, Session
 from fedul_flwr.secure.similarity import Arrays, TooFewClientsError
 from tests.support.refusals import refuses
-from tests.support.toy_protocol import FOUR, PUBLIC_SEED, Group, Toy, group
+from tests.support.toy_protocol import FOUR, PUBLIC_SEED, Group, group
 
 GROUPS: dict[str, dict[int, int]] = {
     "three": {0: 4, 1: 7, 2: 5},
@@ -88,17 +87,6 @@ def test_the_server_lacks_the_seed_if_it_lacks_one_share_of_this_session() -> No
     assert len(keys) == 8
 
 
-def test_protocols_are_bound_to_the_number_of_the_session() -> None:
-    numbers = set()
-    for played in (group(FOUR), group(FOUR)):
-        played.play(until=OFFER)
-        for client, memory in played.memories.items():
-            number = Session.from_arrays(client, 7, memory).number
-            assert memory["state/session"].tobytes() == number
-            numbers.add(number)
-    assert len(numbers) == 2
-
-
 SIX = {4: 5, 1: 3, 9: 6, 2: 4, 0: 2, 5: 3}
 
 
@@ -123,33 +111,6 @@ def test_fewer_than_three_are_too_few(at: str, left: int) -> None:
     assert error.value.left == tuple(stay)
 
 
-def test_answers_of_others_are_not_heard() -> None:
-    played = group(FOUR, lost=lambda step, client: (step, client) == (SHARES, 9))
-    server = played.play(until=OFFER)
-    messages = server.ask()
-    assert 9 not in messages
-    server.take({**played.answer(messages), 9: {}, 77: {}})
-    assert list(server.sizes()) == [4, 1, 2]
-
-
-@pytest.mark.parametrize("at", STEPS)
-def test_a_step_may_be_done_again_where_its_end_was_not_remembered(at: str) -> None:
-    played = group(FOUR)
-    server = played.play(until=at)
-    messages = server.ask()
-    before = dict(played.memories)
-    first = played.answer(messages)
-    played.memories = before  # as if processes ended before they could note it
-    again = played.answer(messages)
-    for client, reply in again.items():
-        for name in [name for name in reply if name.startswith("to/")]:
-            assert reply[name][:12].tobytes() != first[client][name][:12].tobytes()
-    server.take(again)
-    while messages := server.ask():
-        server.take(played.answer(messages))
-    assert_is_h(server, played, list(FOUR))
-
-
 # What a client refuses
 
 
@@ -166,19 +127,6 @@ def test_messages_of_other_steps_are_refused(at: str) -> None:
         if step != at:
             with refuses("server-out-of-turn", match=f"'{step}'"):
                 played.tell(1, {**message, STEP: np.array(number)})
-
-
-@pytest.mark.parametrize("step", [None, np.array(5), np.array(-1), np.array([0]), np.array(0.0)])
-def test_what_names_no_step_is_refused(step: NDArray[Any] | None) -> None:
-    message = {} if step is None else {STEP: step}
-    with refuses("server-out-of-turn", match="step"):
-        respond(Toy(), {}, message, group(FOUR).task(1))
-
-
-@pytest.mark.parametrize("nonce", [{}, {NONCE: np.zeros(31, np.uint8)}])
-def test_a_malformed_nonce_is_refused(nonce: dict[str, NDArray[Any]]) -> None:
-    with refuses("message-form", match="'nonce'"):
-        group(FOUR).tell(1, {STEP: np.array(0), **nonce})
 
 
 def test_server_and_client_must_agree_whether_the_seed_is_secret() -> None:

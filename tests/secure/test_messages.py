@@ -109,7 +109,3 @@ def test_given_liars_that_name_one_honest_client_after_the_other_then_they_leave
     with pytest.raises(ExcludedClientsError) as error:
         exclude([(liar, 0) for liar in liars], range(count))
     assert error.value.left == tuple(range(1, count - len(liars)))
-
-
-def test_without_contradictions_nobody_leaves() -> None:
-    exclude([], FIVE)

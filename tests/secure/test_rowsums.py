@@ -48,15 +48,6 @@ def test_the_largest_numbers_do_not_wrap_round() -> None:
         assert from_words(total)[0] == pytest.approx(sign * participants * largest, rel=1e-12)
 
 
-@pytest.mark.parametrize("participants", [1, 5])
-@pytest.mark.parametrize("number", [np.nan, np.inf, LARGEST_SUM, -LARGEST_SUM])
-def test_refuses_what_is_not_finite_or_too_large(number: float, participants: int) -> None:
-    part = np.zeros((3, 2))
-    part[1, 1] = number / participants
-    with refuses("message-out-of-range", match=f"{participants} shares"):
-        split_share(part, slice(0, 1), participants)
-
-
 def slices(sizes: list[int]) -> list[slice]:
     ends = np.cumsum(sizes)
     return [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
@@ -100,25 +91,6 @@ def test_combine_by_hand() -> None:
     sums = sum_shares(sent, {5: 1, 2: 2})
     assert (sums[5].tolist(), sums[2].tolist()) == ([[7]], [[2**64 - 1], [3]])
     assert sum_shares({}, {}) == {}
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [np.zeros((3, 2), np.uint64), np.zeros((2, 3), np.uint64), np.zeros(4), np.zeros((2, 2))],
-    ids=lambda words: f"{words.dtype}{words.shape}",
-)
-@pytest.mark.parametrize("first", [True, False])
-def test_combine_refuses_another_shape_and_says_whose(wrong: Words, first: bool) -> None:
-    right = np.zeros((2, 2), np.uint64)
-    sent = {8: wrong, 4: right, 6: right} if first else {6: right, 4: right, 8: wrong}
-    with refuses("message-form", match="Client 8 "):
-        sum_shares(sent, dict.fromkeys(sent, 1))
-
-
-@pytest.mark.parametrize("wrong", [np.zeros((3, 2), np.uint64), np.zeros((2, 2), np.int64)])
-def test_opening_refuses_rows_of_another_kind(wrong: Words) -> None:
-    with refuses("message-form", match="Rows"):
-        open_rows(np.zeros((2, 2), np.uint64), wrong)
 
 
 def test_sums_that_no_summands_have_are_refused() -> None:

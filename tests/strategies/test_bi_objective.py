@@ -12,7 +12,6 @@ from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.federated.updates import mix
 from fedul_flwr.learning import batches
 from tests.support.plain_loops import assert_ends_as, fresh, split_of, step
-from tests.support.refusals import refuses
 from tests.support.runs import metrics, same, summary, train
 from tests.support.settings import Settings
 
@@ -132,22 +131,3 @@ def test_labeled_points_from_another_data_set(settings: Settings, tmp_path: Path
     more = train(settings(**options, **{"server.dataset": "of-10"}), 2)
     # 1437 labeled points instead of 200.
     assert summary(more)["test_error"] < summary(directory)["test_error"]
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_no_labeled_points_is_an_error(settings: Settings, method: str) -> None:
-    config = settings(**{**QUICK, "server_fraction": 0.0}, method=method)
-    with refuses("setting-needs-labels", match="server-fraction"):
-        train(config, 2)
-
-
-def test_a_labeled_set_that_does_not_fit_is_an_error(settings: Settings, tmp_path: Path) -> None:
-    place = write(tmp_path, names=3)
-    config = settings(**QUICK, method="server-only", **{"server.dataset": place})
-    with refuses("splits-differ", setting="server.dataset"):
-        train(config, 2)
-    config = settings(**QUICK, method="server-only", **{"server.points": 10_000})
-    with refuses("too-few-points", setting="server.points"):
-        train(config, 2)
-    with refuses("settings-contradict", match="sum"):
-        settings(server_fraction=0.5, validation_fraction=0.5)

@@ -14,7 +14,6 @@ from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.propagation.phases import COMPARE, SUM
 from tests.strategies.test_label_propagation import (
-    CLASSES,
     FEATURES,
     LABELS,
     assert_agree,
@@ -157,18 +156,6 @@ def test_messages_hold_what_they_must_and_no_more() -> None:
                 "sent": (rows, 5)
             }
         assert answer.values == {}
-
-
-def test_other_classes_change_shares_alone() -> None:
-    other = np.where(LABELS >= 0, (CLASSES + 2) % 5, -1)
-    for (phase, *_, message, answer), (_, _, told, said) in zip(
-        heard(LABELS), heard(other), strict=True
-    ):
-        for name, array in message.arrays.items():
-            np.testing.assert_array_equal(array, told.arrays[name])
-        assert message.values == told.values
-        for name, array in answer.arrays.items():
-            assert np.array_equal(array, said.arrays[name]) == (phase == COMPARE)
 
 
 def test_a_group_that_is_lost_leaves_the_other_groups_their_labels(settings: Settings) -> None:

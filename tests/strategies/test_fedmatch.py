@@ -72,12 +72,6 @@ def test_it_starts_from_the_model_that_is_asked_for(settings: Settings) -> None:
 # Bases
 
 
-@pytest.mark.parametrize("base", ["scaffold", "fednova"])
-def test_bases_that_look_into_training_are_refused(settings: Settings, base: str) -> None:
-    with refuses("method-mismatch", setting="base"):
-        train(settings(**LC, base=base), 2)
-
-
 @pytest.mark.parametrize(("momentum", "limit"), [(0.0, 0.1), (0.5, 0.15)])
 def test_steps_that_overshoot_sigma_are_refused(
     settings: Settings, momentum: float, limit: float

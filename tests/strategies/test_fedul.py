@@ -31,12 +31,6 @@ def test_too_few_sets_are_refused_by_name_once_with_the_ways_out(
     assert "fewer than" not in capsys.readouterr().out
 
 
-def test_an_empty_set_is_refused_and_says_which(settings: Settings) -> None:
-    # 30 clients of 38 points and 60 sets each: some set gets none.
-    with refuses("too-few-points", match=r"set \d+ gets none"):
-        train(settings(**{**QUICK, "points_per_client": 0}, **{"fedul.num-sets": 60}), 30)
-
-
 def test_clients_that_cannot_take_part_are_dropped_if_so_configured(settings: Settings) -> None:
     # M differs: clients with fewer than 10 sets cannot take part.
     options = {"fedul.num-sets": 8, "fedul.num-sets-max": 12, "on_client_failure": "continue"}
@@ -94,13 +88,6 @@ def test_a_fraction_of_the_clients_evaluates_the_same_in_every_round(
     assert {tuple(sorted(clients)) for clients in rounds} == {tuple(sorted(rounds[0]))}
     model = metrics(directory)[0]["model_bytes"]
     assert 2 * model <= metrics(directory)[0]["bytes_down_evaluation"] < 2 * model + 200
-
-
-def test_selection_that_cannot_be_is_refused(settings: Settings) -> None:
-    with refuses("setting-needs-labels", setting="selection"):
-        train(settings(**QUICK, validation_fraction=0.0, selection="validation"), 2)
-    with refuses("method-mismatch", setting="selection"):
-        train(settings(**QUICK, method="supervised", selection="heldout"), 2)
 
 
 def test_given_the_demo_then_eight_of_its_rounds_reach_its_bar(settings: Settings) -> None:

@@ -82,11 +82,3 @@ def test_one_client_alone_is_a_federation_of_one(settings: Settings) -> None:
 def test_what_needs_more_than_one_client_is_refused(settings: Settings, method: str) -> None:
     with refuses("method-mismatch", setting="base"):
         train(settings(method=method, base="local", evaluate="local", server_fraction=0.2), 2)
-
-
-@pytest.mark.parametrize("options", [{}, {"evaluate": "local", "test_prior": "em"}])
-def test_what_asks_for_a_combined_model_is_refused(
-    settings: Settings, options: dict[str, Any]
-) -> None:
-    with refuses("settings-contradict"):
-        settings(**options, base="local")

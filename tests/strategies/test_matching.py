@@ -1,7 +1,6 @@
 """Runs of UDA, FixMatch and all labels: where labels are, plain twins, streams, resuming."""
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from torch import nn
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.split import LabelTruth
 from tests.support.plain_loops import assert_ends_as, fresh, mean_state, split_of, step
-from tests.support.refusals import refuses
 from tests.support.runs import assert_same_run, cut_off, metrics, resume, train
 from tests.support.settings import AT_SERVER, QUICK, WIDE, Settings
 
@@ -76,24 +74,6 @@ def test_all_labels_learn_at_the_server_as_well(settings: Settings) -> None:
 
 
 # Streams and interruptions
-
-
-def test_a_stream_that_has_run_dry_ends_the_run_in_one_sentence(settings: Settings) -> None:
-    # Two points for each client, one in each of the first two steps.
-    steps = {"scenario.streaming-steps": 3, "scenario.rounds-per-step": 1}
-    quick = {**QUICK, **AT_SERVER, "points_per_client": 2, "num_rounds": 3}
-    config = settings(**quick, method="fixmatch", **steps)
-    with refuses("nothing-to-learn", match="Round 3: "):
-        train(config, 2)
-    assert [line["round"] for line in metrics(Path(config.output))] == [1, 2]
-
-
-def test_given_labels_that_nobody_has_then_the_run_is_refused(settings: Settings) -> None:
-    quick = {**QUICK, "method": "uda", "labels.total": 0}
-    with refuses("labels-missing", match="labels-at"):
-        train(settings(**quick), 2)
-    with refuses("setting-needs-labels"):
-        train(settings(method="uda", model="mlp", **{"scenario.labels-at": "server"}), 2)
 
 
 RESUMED: dict[str, dict[str, Any]] = {

@@ -10,7 +10,6 @@ from torch.nn import functional
 
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
-from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from tests.support.runs import last_model, metrics, same, train
@@ -99,9 +98,3 @@ def test_scaffold_equals_a_plain_loop(settings: Settings, option: str, momentum:
 
 
 # With Adam
-
-
-@pytest.mark.parametrize("base", ["fednova", "scaffold"])
-def test_formulas_for_sgd_refuse_adam(settings: Settings, base: str) -> None:
-    with pytest.raises(UserError, match="needs optimizer = 'sgd'"):
-        settings(base=base, optimizer="adam")

@@ -185,10 +185,3 @@ def test_a_restarted_device_makes_all_variates_begin_anew(
     # Of round 4, which began from zeros, and of nothing before it.
     assert all("confirmed-round" not in own for own in kept.values())
     assert_mean(directory, 4, kept)
-
-
-def test_the_mean_is_over_those_who_join_later_too(run: Run) -> None:
-    """From two clients to four: the sum of c_i stays, and c becomes half of it."""
-    directory, _, kept = run(there=lambda number: range(2) if number < 4 else range(4))
-    assert used(directory, 6) == dict.fromkeys(range(4), 6)
-    assert_mean(directory, 6, kept)

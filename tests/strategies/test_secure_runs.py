@@ -124,12 +124,6 @@ def test_what_the_server_sees(
         assert [message.client for message in messages_with(tmp_path / "clear", code)] == [client]
 
 
-def test_two_secret_runs_have_other_codes(settings: Settings) -> None:
-    options = {**PREDICT, "xclp.secure": "rlwe", "points_per_client": 30, "labels.total": 40}
-    one, other = (written(train(settings(**options), 3)) for _ in range(2))
-    assert one != other
-
-
 FEW_LABELED = {"labels.labeled-clients": 0.5}
 REFUSED: dict[str, tuple[dict[str, Any], int, str]] = {
     "two": ({**PREDICT, **SECRET}, 2, "too-few-clients"),
@@ -150,11 +144,3 @@ REFUSED: dict[str, tuple[dict[str, Any], int, str]] = {
         "setting-out-of-range",
     ),
 }
-
-
-@pytest.mark.parametrize(("options", "clients", "code"), REFUSED.values(), ids=REFUSED)
-def test_refused_before_anything_starts(
-    settings: Settings, options: dict[str, Any], clients: int, code: str
-) -> None:
-    with refuses(code):
-        train(settings(**options), clients)

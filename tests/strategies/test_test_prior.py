@@ -12,7 +12,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.data.types import Floats
-from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import Content
 from fedul_flwr.federated.nodes import ClientReport
 from fedul_flwr.results.predict import load_model
@@ -149,17 +149,6 @@ def test_all_clients_together_must_tell_the_classes_apart(settings: Settings) ->
         strategy.on_clients_changed({0: answers[0]})
 
 
-@pytest.mark.parametrize("masses", [[1.0], [1.0] * 3, [3.0, -0.5], [0.0, 0.0]])
-def test_masses_that_cannot_be_are_refused(settings: Settings, masses: list[float]) -> None:
-    """Too few, too many, below 0, and of no point at all."""
-    answer = checked(**{"class-masses": masses})
-    with refuses("message-form", BadMessageError, match="class-masses"):
-        hearing(settings).accept_client(ClientReport(0), answer)
-    hearing(settings, test_prior="uniform").accept_client(
-        ClientReport(0), answer
-    )  # which were not asked for
-
-
 def overlapping_classes(folder: Path) -> str:
     """Three Gaussian classes of two pixels that overlap; the first is four in five in the test."""
     rng = np.random.default_rng(0)
@@ -190,12 +179,6 @@ def test_em_finds_the_skew_of_the_test_images(settings: Settings, tmp_path: Path
     np.testing.assert_allclose(priors, found["test_prior_estimate"], rtol=1e-3)
     wrong = predictor.predict(images, priors=priors) != np.asarray(test.labels)
     assert 100 * wrong.mean() == pytest.approx(found["test_error_reweighed"], abs=0.5)
-
-
-@pytest.mark.parametrize("prior", ["em", "sets"])
-def test_methods_without_a_transition_refuse_a_prior(settings: Settings, prior: str) -> None:
-    with refuses("method-mismatch", setting="test-prior"):
-        train(settings(**QUICK, method="supervised", test_prior=prior), 2)
 
 
 def test_the_release_loss_leaves_the_prior_out(settings: Settings) -> None:

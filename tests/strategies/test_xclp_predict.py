@@ -1,6 +1,5 @@
 """XCLP for prediction: files of labels against propagation by hand, groups, edges, refusals."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -188,11 +187,3 @@ def test_features_and_labels_of_a_model(settings: Settings) -> None:
 def test_settings_are_refused(settings: Settings, options: dict[str, Any], code: str) -> None:
     with refuses(code):
         train(settings(**{**QUICK, **options}), 2)
-
-
-def test_there_are_no_rounds_to_resume(settings: Settings, tmp_path: Path) -> None:
-    directory = train(settings(**QUICK), 2)
-    config = settings(**QUICK, output=str(tmp_path / "copy"))
-    shutil.copytree(directory, tmp_path / "copy")
-    with refuses("run-exists", match="rounds"):
-        train(config, 2)

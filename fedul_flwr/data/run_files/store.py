@@ -181,11 +181,7 @@ class RunDirectory:
         return load_arrays_of(self.path / name)
 
     def save_state(self, round_number: int, arrays: NamedArrays) -> None:
-        """Save a strategy's state after ``round_number``, if it has any.
-
-        Written before that round's ``last.safetensors`` and kept until the next round's, so that
-        the two always match.
-        """
+        """Save a strategy's state after ``round_number``, if it has any."""
         if arrays:
             self.save_model(state_file(round_number), arrays, {"round": round_number})
 
@@ -272,10 +268,7 @@ def note_run(directory: Path, num_rounds: int, state: str) -> None:
 
 
 def read_run(file: Path) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
-    """What was noted last, and the lines of ``metrics.jsonl``; both empty without a run.
-
-    ``state`` is ``"died"`` if the process of a run that trained is gone.
-    """
+    """What was noted last, and the lines of ``metrics.jsonl``; both empty without a run."""
     about = read_object(file)
     if about is None:
         return {}, []

@@ -33,13 +33,7 @@ Forms = Mapping[str, tuple[DTypeLike, tuple[int, ...]]]
 
 @dataclass(frozen=True)
 class Party:
-    """A client's view of the participants.
-
-    Attributes
-    ----------
-    sizes : number of points of all participants, this one included.
-    session : 32 bytes unique to the session, known to all; part of all hash inputs.
-    """
+    """A client's view of the participants."""
 
     client: int
     evaluators: tuple[int, ...]
@@ -98,12 +92,7 @@ class PairwiseHamming(Protocol):
     def distances(
         self, sizes: tuple[int, int], num_bits: int, by_owner: Arrays, by_evaluator: Arrays
     ) -> Ints:
-        """At the server: compute a pair's distances from the messages of both clients.
-
-        Returns
-        -------
-        int64 ``(n_owner, n_evaluator)``, each between 0 and L.
-        """
+        """At the server: compute a pair's distances from the messages of both clients."""
 
     def cost(self, sizes: list[int], num_bits: int) -> Cost:
         """Estimated cost of comparing all pairs of clients with these numbers of points."""

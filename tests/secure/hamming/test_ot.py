@@ -27,19 +27,15 @@ from fedul_flwr.secure.hamming.ot import (
     rows_of,
     sender_keys,
 )
-from fedul_flwr.secure.hamming.pairwise import Party
 from tests.support.hamming.pairs import (
-    SESSION,
     STEPS,
     Pair,
     Played,
     changed,
     check,
-    plain_distances,
     play,
     random_codes,
     seeded,
-    traffic,
 )
 from tests.support.hamming.reference_ot import (
     P,
@@ -81,12 +77,6 @@ def test_a_distance_by_hand() -> None:
     assert play(OT, codes).distances[0, 1].tolist() == [[2], [5]]
 
 
-def test_the_longest_codes_fill_the_ring() -> None:
-    # L = 65528 = 2^16 - 8.
-    codes = {0: np.zeros((1, 8191), np.uint8), 1: np.full((1, 8191), 255, np.uint8)}
-    assert play(OT, codes).distances[0, 1].tolist() == [[65528]]
-
-
 THREE = {4: random_codes(2, 16), 6: random_codes(3, 16), 8: random_codes(1, 16)}
 """4 owns the pair with 6, 6 that with 8, and 8 that with 4."""
 
@@ -107,11 +97,6 @@ def test_who_drops_out_is_left_out(client: int, step: str, left: Pair) -> None:
     check(played)
 
 
-def test_an_owner_has_said_all_there_is_to_say_once_it_has_answered() -> None:
-    played = play(OT, THREE, gone={"reveal": [4]})
-    np.testing.assert_array_equal(played.compare(4, 6), plain_distances(THREE[4], THREE[6]))
-
-
 def test_an_answer_that_was_not_asked_for_is_left_out() -> None:
     # The last of four clients is the evaluator of the first and of the third.
     played = play(OT, {**THREE, 9: random_codes(2, 16, 1)}, gone={"prepare": [4]})
@@ -126,34 +111,6 @@ def test_no_secret_is_kept_after_its_use() -> None:
     left = [sorted(played.turns[step][6].state) for step in STEPS]
     mine = ["points 8", "secret 8", "seeds 8"]
     assert left == [mine, ["keys 4", *mine], ["keys 4"], []]
-
-
-def test_traffic_and_cost() -> None:
-    # 2 and 3 points of 16 bits: 128 points and 1 of 32 bytes, 48 transfers of 16 + 2 * 2 bytes,
-    # twice 6 sums of 2 bytes.
-    codes = [random_codes(2, 16), random_codes(3, 16)]
-    assert traffic(play(OT, {0: codes[0], 1: codes[1]})) == 129 * 32 + 48 * 20 + 24
-    # Who has more points may be the evaluator: 32 transfers of 16 + 2 * 3 bytes.
-    assert traffic(play(OT, {0: codes[1], 1: codes[0]})) == 129 * 32 + 32 * 22 + 24
-    assert OT.cost([2], 16) == OT.cost([], 16) == (0, 0)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "pairs", "transfers", "distances", "at_a_time"),
-    [
-        # One pair; (2 + 3) / 2 points of 16 bits, the mean of both sides; 2 · 3 distances.
-        ([2, 3], 1, 40, 6, 1),
-        # Three pairs of which two work at a time; each of 5 points in 2 / 2 pairs.
-        ([2, 0, 3], 3, 80, 6, 2),
-    ],
-)
-def test_cost_by_hand(
-    sizes: list[int], pairs: int, transfers: int, distances: int, at_a_time: int
-) -> None:
-    found = OT.cost(sizes, 16)
-    seconds = 0.07 * pairs + 3e-6 * transfers + 2e-8 * 16 * distances
-    assert found.seconds == pytest.approx(seconds / at_a_time)
-    assert found.traffic == 129 * 32 * pairs + 16 * transfers + (2 * 16 + 4) * distances
 
 
 # Base transfers: the chosen keys and no others
@@ -305,41 +262,6 @@ def test_what_one_party_sees_is_uniform_whatever_the_codes(owner: str, evaluator
     assert not uniform(received - own)
 
 
-def test_randomness_used_twice_shows_in_what_codes_differ() -> None:
-    own, one, other = (random_codes(5, 32, seed) for seed in (1, 2, 3))
-    differ = (one ^ other).ravel()
-    first, same = (play(OT, {0: own, 1: codes}, entropy=seeded(0)) for codes in (one, other))
-    np.testing.assert_array_equal(choices_of(first) ^ choices_of(same), np.tile(differ, (128, 1)))
-    # Fresh bytes or another session, either is enough.
-    for seed, session in ((1, SESSION), (0, bytes(32))):
-        fresh = play(OT, {0: own, 1: other}, entropy=seeded(seed), session=session)
-        found = choices_of(first) ^ choices_of(fresh)
-        assert abs((found == differ).mean() - 1 / 256) < 0.01
-
-
-def test_pads_used_twice_show_in_what_the_owners_codes_differ() -> None:
-    # Corrections are A - B + 1 - 2 b: with the same pads they differ by 2 (b' - b).
-    one, other, peers = (random_codes(5, 32, seed) for seed in (1, 2, 3))
-    bits, other_bits = (np.unpackbits(codes, axis=1).T for codes in (one, other))
-    differ = np.tile(2 * (bits.astype(np.uint16) - other_bits), (5, 1))
-    first, same = (play(OT, {0: codes, 1: peers}, entropy=seeded(0)) for codes in (one, other))
-    np.testing.assert_array_equal(corrections_of(same) - corrections_of(first), differ)
-    for seed, session in ((1, SESSION), (0, bytes(32))):
-        fresh = play(OT, {0: other, 1: peers}, entropy=seeded(seed), session=session)
-        found = corrections_of(fresh) - corrections_of(first)
-        assert (found == differ).mean() < 0.01
-
-
-def test_no_two_hashes_begin_alike() -> None:
-    parties = [Party(0, (), (), {}, 8, session) for session in (SESSION, bytes(32))]
-    pairs = [(1, 2), (2, 1), (1, 23), (12, 3), (-1, 2)]
-    places = itertools.product(("base", "pads"), parties, pairs)
-    contexts = [_context(purpose, party, *pair) for purpose, party, pair in places]
-    assert len(set(contexts)) == 20
-    # No context begins another one: the fifth blank ends the names, 32 bytes of session follow.
-    assert all(context[:-32].count(b" ") == 5 for context in contexts)
-
-
 def test_a_step_that_is_run_again_has_fresh_randomness() -> None:
     # After a crash, say: the same state, but its entropy has gone on.
     played = play(OT, {0: random_codes(2, 16, 1), 1: random_codes(2, 16, 2)})
@@ -442,11 +364,3 @@ def test_the_server_refuses_what_is_no_distance() -> None:
     assert OT.distances((1, 1), 16, {SUMS: own}, {SUMS: received}).tolist() == [[16]]
     with refuses("peer-cheated", match="16"):
         OT.distances((1, 1), 16, {SUMS: own - 1}, {SUMS: received})
-
-
-def test_refuses_codes_longer_than_the_ring() -> None:
-    with refuses("setting-out-of-range", match="65536"):
-        OT.prepare(Party(0, (), (), {0: 1}, 2**16, SESSION))
-    sums = {SUMS: np.zeros((1, 1), np.uint16)}
-    with refuses("setting-out-of-range", match="65536"):
-        OT.distances((1, 1), 2**16, sums, sums)

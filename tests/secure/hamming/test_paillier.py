@@ -14,18 +14,15 @@ from scipy.stats import kstest
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.secure.hamming import paillier
 from fedul_flwr.secure.hamming.paillier import (
-    PAILLIER,
     Number,
     Paillier,
     PrivateKey,
     add_plaintext,
-    all_coprime,
     from_bytes,
     generate_key,
     nth_residue,
     signed_products,
     to_bytes,
-    uniform_below,
 )
 from fedul_flwr.secure.hamming.pairwise import Arrays, Party, StepResult
 from fedul_flwr.secure.session import Entropy
@@ -38,7 +35,6 @@ from tests.support.hamming.pairs import (
     play,
     random_codes,
     seeded,
-    traffic,
 )
 from tests.support.refusals import refuses
 
@@ -75,25 +71,6 @@ def test_every_ciphertext_of_z_35_is_decrypted() -> None:
     assert len(seen) == 840
 
 
-def test_the_owners_randomness_is_uniform_among_nth_residues() -> None:
-    # x from 1 to 4 and y from 1 to 6, drawn as x - 1 and y - 1: each of the 24 residues once.
-    residues = sorted(
-        int(TINY.encrypt(mpz(0), scripted([x, y]))) for x in range(4) for y in range(6)
-    )
-    assert residues == sorted({r**35 % 1225 for r in range(35) if math.gcd(r, 35) == 1})
-    assert len(residues) == 24
-
-
-def test_no_draw_makes_the_owners_randomness_share_a_factor_with_n() -> None:
-    # Modulo 5 two bits are drawn, so that 4 to 7 are 0 to 3; modulo 7 three, of which 6 and 7 are
-    # drawn again.
-    for x in range(8):
-        for y in range(8):
-            found = TINY.encrypt(mpz(0), scripted([x, y, 2]))
-            assert math.gcd(int(found), 35) == 1
-            assert found == TINY.encrypt(mpz(0), scripted([x % 4, y if y < 6 else 2]))
-
-
 def test_nobody_can_try_out_all_randomness() -> None:
     # With r below 2^16, say, whoever divides by all r^n reads the plaintext.
     entropy = seeded(1)
@@ -122,62 +99,6 @@ def test_encryption_without_the_private_key_by_hand() -> None:
     assert nth_residue(mpz(35), scripted([34, 1])) == 18
     assert add_plaintext(mpz(18), mpz(12), mpz(35)) == 228
     assert add_plaintext(mpz(18), mpz(12 - 35), mpz(35)) == 228
-
-
-def test_refuses_a_plaintext_outside_of_z_n() -> None:
-    for plaintext in (mpz(-1), KEY.n):
-        with pytest.raises(ValueError, match="plaintext"):
-            KEY.encrypt(plaintext, os.urandom)
-
-
-@pytest.mark.parametrize("rows", [0, 1, 3, 20, 600])
-@pytest.mark.parametrize("length", [1, 7, 24])
-def test_signed_products_are_products(rows: int, length: int) -> None:
-    rng = np.random.default_rng(rows)
-    modulus = 35**2
-    factors = [mpz(2), mpz(3), mpz(11), mpz(1224)] * 6
-    bits = rng.integers(0, 2, (rows, length), dtype=np.uint8)
-    bits[:1], bits[1:2] = 0, 1
-    expected = [
-        math.prod(pow(int(c), 1 - 2 * int(y), modulus) for c, y in zip(factors, row, strict=False))
-        % modulus
-        for row in bits
-    ]
-    assert signed_products(factors[:length], bits, mpz(35)) == expected
-
-
-def test_coprime_by_hand() -> None:
-    n = mpz(35)
-    assert all_coprime([], n)
-    assert all_coprime([mpz(1), mpz(36), mpz(1224)], n)
-    assert all_coprime([mpz(5), mpz(7)], mpz(6))
-    for shares in (0, 5, 14, 35):
-        assert not all_coprime([mpz(2), mpz(shares), mpz(3)], n)
-
-
-def test_uniform_below_takes_the_bits_it_needs_and_draws_again() -> None:
-    # Below 5 are 3 bits: 255 is 7 and 14 is 6, too large; 12 is 4.
-    assert uniform_below(mpz(5), scripted([255, 14, 12])) == 4
-    assert uniform_below(mpz(4), scripted([7])) == 3
-    assert [uniform_below(mpz(256), scripted([value])) for value in (0, 255)] == [0, 255]
-    assert {int(uniform_below(mpz(3), os.urandom)) for _ in range(200)} == {0, 1, 2}
-    assert uniform_below(mpz(1), scripted([0])) == 0
-
-
-def test_primes_are_two_and_set_their_highest_bits() -> None:
-    # With 5 bits, the two highest set and odd: 25, 27, 29, 31, of which 29 and 31 are prime.
-    for _ in range(10):
-        key = generate_key(10, os.urandom)
-        assert {int(key.p), int(key.q)} == {29, 31}
-
-
-def test_known_sizes() -> None:
-    assert KEY.n.bit_length() == 512
-    for prime in (KEY.p, KEY.q):
-        assert prime >> (512 // 2 - 2) == 3
-        assert gmpy2.is_prime(prime)
-    assert KEY.p != KEY.q
-    assert KEY.decrypt(KEY.encrypt(mpz(1) << 511, os.urandom)) == mpz(1) << 511
 
 
 SMALL = Paillier(512)
@@ -240,17 +161,6 @@ def test_extreme_distances_stay_in_their_slots() -> None:
     assert played.distances[OWNER, EVALUATOR].tolist() == [[8184, 0], [0, 8184], [8184, 0]]
 
 
-def test_the_exported_instance_has_3072_bits() -> None:
-    assert isinstance(PAILLIER, Paillier)
-    assert PAILLIER.name == "paillier"
-    played = pair(random_codes(3, 8), random_codes(2, 8, 1), PAILLIER)
-    assert modulus(played).bit_length() == 3072
-    offered = played.turns["offer"][OWNER]
-    assert offered.state["p"].shape == offered.state["q"].shape == (192,)
-    assert offered.to_evaluators["ciphertexts"].shape == (1, 8, 768)
-    check(played)
-
-
 def test_four_clients_of_whom_one_drops_out() -> None:
     # 0 owns the pairs with 1 and 3, 1 that with 2, 2 those with 0 and 3, 3 that with 1.
     codes = {client: random_codes(client + 2, 16) for client in range(4)}
@@ -266,16 +176,6 @@ def test_four_clients_of_whom_one_drops_out() -> None:
         before, after = (played.turns[step][0].state[name] for step in ("offer", "answer"))
         np.testing.assert_array_equal(before, after)
     assert not played.turn("reveal", 0, {}).to_server
-
-
-def test_the_server_by_hand() -> None:
-    # n = 2^32 - 5, 31 // 13 = 2 slots: distances 3 and 1 are 3 + 2^13 = 8195, a third is a chunk.
-    # Masks 100 and n - 1: sums 8295 and 2 - 1 = 1.
-    n = 2**32 - 5
-    by_owner = {"modulus": to_bytes([mpz(n)], 4)[0], "sums": numbers(8295, 1, width=4)}
-    by_evaluator = {"masks": numbers(100, n - 1, width=4)}
-    found = Paillier(32).distances((3, 1), 8, by_owner, by_evaluator)
-    assert found.tolist() == [[3], [1], [2]]
 
 
 def numbers(*values: int, width: int) -> Bytes:
@@ -382,34 +282,6 @@ def test_secrets_are_in_no_message_and_no_repr() -> None:
         assert played.turns["offer"][OWNER].state[name].tobytes() not in joined
     for turns in played.turns.values():
         assert all(repr(result) == "StepResult()" for result in turns.values())
-
-
-def test_cost_counts_what_is_sent() -> None:
-    # Two clients of 45 points, 39 a chunk, 16 bits: 2 * 16 ciphertexts of 128 bytes, and 2 * 45
-    # rows of 128 + 64 + 64. Moduli, 64 bytes in the offer and again in what is revealed, are extra.
-    played = pair(random_codes(45, 16), random_codes(45, 16, 1))
-    expected = 2 * 16 * 128 + 2 * 45 * 256
-    assert SMALL.cost([45, 45], 16).traffic == expected
-    assert traffic(played) == expected + 2 * 64
-    assert PAILLIER.cost([], 4096) == PAILLIER.cost([500], 4096) == (0, 0)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "owners", "encrypted", "rows", "at_a_time"),
-    [
-        # 2 chunks each, of which one client's are encrypted; 45 rows of 2 chunks.
-        ([45, 45], 1, 32, 90, 1),
-        # 2, 8 and 1 chunks, all encrypted; (355 · 11 - 45 · 2 - 300 · 8 - 10) / 2 rows.
-        ([45, 300, 10], 3, 176, 702.5, 2),
-    ],
-)
-def test_cost_by_hand(
-    sizes: list[int], owners: int, encrypted: int, rows: float, at_a_time: int
-) -> None:
-    found = SMALL.cost(sizes, 16)
-    seconds = 0.2 * owners + 0.012 * encrypted + (0.042 + 16 * 2.5e-6) * rows
-    assert found.seconds == pytest.approx(seconds / at_a_time)
-    assert found.traffic == 64 * (2 * encrypted + 4 * rows)
 
 
 PLAYED = pair(random_codes(41, 8), random_codes(3, 8, 1))

@@ -9,7 +9,7 @@ import pytest
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.propagation.codes import encode, nearest_points, neighbors_by_code
 from fedul_flwr.propagation.solve import normalized_graph
-from fedul_flwr.secure.hamming.pairwise import CODES, PLAINTEXT, SEED, PlaintextServer
+from fedul_flwr.secure.hamming.pairwise import CODES, PLAINTEXT, PlaintextServer
 from fedul_flwr.secure.similarity import Task
 from tests.propagation.conftest import SEED as SHARED
 from tests.propagation.conftest import clusters
@@ -50,16 +50,6 @@ def test_equals_the_graph_of_all_codes() -> None:
         assert graph.nnz > 0
 
 
-def test_clients_hear_the_seed_and_send_codes_alone() -> None:
-    server = PlaintextServer(list(PARTS), BITS, SHARED)
-    for message in server.ask().values():
-        assert {name: array.tobytes() for name, array in message.items()} == {SEED: SHARED}
-        assert message[SEED].dtype == np.uint8
-    for reply in answer(server, PARTS).values():
-        assert list(reply) == [CODES]
-        assert reply[CODES].shape[1] == BITS // 8
-
-
 @pytest.mark.parametrize("lost", PARTS)
 def test_a_client_without_an_answer_was_never_there(lost: int) -> None:
     left = {client: part for client, part in PARTS.items() if client != lost}
@@ -89,13 +79,3 @@ def test_refuses_other_codes_and_says_whose(codes: Bytes | None) -> None:
     answers[1] = {} if codes is None else {CODES: codes}
     with refuses("message-form", match="Client 1 .*codes"):
         server.take(answers)
-
-
-def test_refuses_a_length_that_is_none() -> None:
-    with refuses("argument-not-allowed", match="multiple"):
-        PlaintextServer([0], 100, SHARED)
-
-
-def test_its_cost_is_the_codes_alone() -> None:
-    # 3 + 0 + 5 points of 16 bits, 2 bytes each.
-    assert PLAINTEXT.cost([3, 0, 5], 16) == (0, 16)
