@@ -271,7 +271,7 @@ def test_other_points_than_noise_was_drawn_for() -> None:
 def test_other_rounds_than_noise_was_made_for() -> None:
     built = parties(**CODES_OF_200)  # rounds 11 to 30 propagate
     built.client(1).noise.features(POINTS, 11)
-    for rounds, releases in ((31, 21), (29, 19)):
+    for rounds in (31, 29):
         built.settings = built.settings.model_copy(update={"num_rounds": rounds})
-        with refuses("privacy-noise-spent", match=f"for 20 propagations, not {releases}"):
+        with refuses("privacy-noise-spent", match="num-rounds"):
             built.client(1).noise.features(POINTS, 12)

@@ -35,9 +35,6 @@ def test_given_folders_then_clients_learn_from_them(settings: Settings, place: P
 def test_a_folder_per_client_is_needed(settings: Settings, place: Path) -> None:
     with refuses("number-of-clients", match="2 .* 3"):
         train(settings(**QUICK, client_data=str(place)), 3)
-    (place / "notes.txt").touch()
-    with refuses("folder-layout", match=r"notes\.txt"):
-        train(settings(**QUICK, client_data=str(place)), 2)
     with refuses("folder-missing", setting="client-data"):
         train(settings(**QUICK, client_data=str(place / "missing")), 2)
 

@@ -95,13 +95,13 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "an empty model": (lambda d: cut(d / "last.safetensors", 0), "last.safetensors is missing"),
     "a model without an array": (
         lambda d: last(d, lambda arrays: arrays.pop("1.bias"), about_round_2(d)),
-        "it has no array '1.bias'",
+        "array '1.bias' must be float32 (128,)",
     ),
     "an array of another shape": (
         lambda d: last(
             d, lambda a: a.__setitem__("1.bias", np.zeros(7, np.float32)), about_round_2(d)
         ),
-        "array '1.bias' is float32 (7,) there",
+        "array '1.bias' must be float32 (128,)",
     ),
     "no model": (lambda d: (d / "last.safetensors").unlink(), "and 2 rounds are complete"),
     "no memory of the base": (
@@ -111,10 +111,6 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "junk in the metrics": (
         lambda d: lines(d, lambda found: ["junk", *found]),
         "metrics.jsonl, line 1: not valid",
-    ),
-    "a number in the metrics": (
-        lambda d: lines(d, lambda found: [*found, "3"]),
-        'line 3: needs an object with an integer "round"',
     ),
     "metrics without round 1": (
         lambda d: lines(d, lambda found: found[1:]),
