@@ -39,13 +39,17 @@ def fit(
     return list(update.arrays.values()), update.num_examples, dict(update.metrics)
 
 
+def inside(batches: Any) -> dict[str, Any]:
+    """What ``batches`` are cut from."""
+    of_draw = dict(getclosurevars(batches.draw).nonlocals)
+    return {**getclosurevars(of_draw["chosen"]).nonlocals, "stored": of_draw["stored"]}
+
+
 def points_of(batches: Any) -> TrainingPoints:
     """All points that ``batches`` may yield, with their targets."""
-    inside = getclosurevars(batches.draw).nonlocals
-    targets = next((inside[name] for name in ("targets", "labels") if name in inside), None)
-    if targets is None:  # pairs of points: targets are their positions
-        targets = np.arange(len(inside["points"]))
-    return TrainingPoints(inside["stored"], inside["points"], targets)
+    found = inside(batches)
+    targets = next(found[name] for name in ("targets", "labels", "of_points") if name in found)
+    return TrainingPoints(found["stored"], found["points"], targets)
 
 
 def training_points(client: Client, number: int = 1, **config: Any) -> TrainingPoints:
@@ -55,6 +59,7 @@ def training_points(client: Client, number: int = 1, **config: Any) -> TrainingP
 
 def weighted_points(client: Client, number: int) -> WeightedPoints:
     """The same of a method with pseudo labels, with classes and weights."""
-    found = getclosurevars(task_of(client, number).loss).nonlocals["data"]
-    assert isinstance(found, WeightedPoints)
-    return found
+    found = inside(task_of(client, number).batches)
+    classes, weights = found["of_points"].T
+    of_points = found["points"], classes.astype(np.int64), weights
+    return WeightedPoints(found["stored"], *of_points, len(found["labeled"]))
