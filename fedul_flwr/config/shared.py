@@ -521,10 +521,11 @@ class SharedSettings(TrainingSettings):
     client_threads: Annotated[int, Field(ge=0, le=4096)] = 1
     """CPU threads of one client. 0 takes all; with `--engine processes` the clients that compute at
     the same time share the cores. Results can differ between thread counts."""
-    lanes: Annotated[int, Field(ge=1, le=256), *OR_AUTO] = AUTO
-    """With `--engine in-process`, clients that train at the same time in one process. `auto` takes
-    as many as there is memory for on GPUs, up to 16 on each; on a CPU clients train one after the
-    other. Results do not depend on the number (docs/performance.md)."""
+    lanes: Annotated[int, Field(ge=0, le=256), *OR_AUTO] = 0
+    """With `--engine in-process`, clients that train at the same time in one process, with steps
+    that a GPU repeats as recorded; 0 trains one after the other. `auto` takes as many as there is
+    memory for on GPUs, up to 16 on each, and none on a CPU. Results do not depend on the number.
+    Not yet measured on a GPU, and so off by default (docs/performance.md)."""
     output: str = ""
     """Directory of results; empty takes `runs/<method>-<dataset>-<time>`."""
     resume: str = ""

@@ -172,7 +172,7 @@ FILLED = 0.7
 def lanes_of(number: int | str, device: str, method: str) -> Lanes | None:
     """The lanes of a run, by its settings; ``None`` if there are none."""
     chosen = choose_device(device)
-    if number == AUTO and chosen.type == "cpu":
+    if number == 0 or (number == AUTO and chosen.type == "cpu"):
         return None
     return Lanes(None if number == AUTO else int(number), chosen, method)
 
