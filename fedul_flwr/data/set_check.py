@@ -52,7 +52,7 @@ class SetCheck:
         """Whether the client can take part."""
         return not self.reason
 
-    def told(self, names: Sequence[object]) -> str:
+    def named_reason(self, names: Sequence[object]) -> str:
         """The reason for the client, with the set's name."""
         if self.at is None:
             return self.reason
@@ -105,8 +105,8 @@ def check_sets(
             "sets that differ more in their classes would help"
         )
     num_points = int(set_sizes.sum())
-    found = SetCheck(reason, num_sets, num_points, condition, tuple(warnings), code, rank)
-    return replace(found, at=at, details=details)
+    check = SetCheck(reason, num_sets, num_points, condition, tuple(warnings), code, rank)
+    return replace(check, at=at, details=details)
 
 
 def check_counts(

@@ -155,8 +155,8 @@ def stops(recorder: Recorder) -> bool:
 
 def _fitting(directory: store.RunDirectory, arrays: Arrays, wanted: Arrays) -> Arrays:
     for name, array in wanted.items():
-        found = arrays.get(name)
-        if found is None or (found.shape, found.dtype) != (array.shape, array.dtype):
+        stored = arrays.get(name)
+        if stored is None or (stored.shape, stored.dtype) != (array.shape, array.dtype):
             how = f"is of another model: array {name!r} must be {array.dtype} {array.shape}"
             raise _damaged(directory, LAST_MODEL, how)
     return {name: arrays[name] for name in wanted}
