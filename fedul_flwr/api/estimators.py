@@ -363,7 +363,7 @@ def _check(priors: Floats, sizes: Ints, owners: list[Ints]) -> None:
     for client, numbers in enumerate(owners):
         check = check_sets(priors[numbers], sizes[numbers], min_sets=1)
         if not check.accepted:
-            raise ValueError(f"client {client}: {check.named_reason(numbers.tolist())}")
+            raise ValueError(f"client {client}: {check.in_words(numbers.tolist())}")
     directions = identifiable_directions([priors[numbers] for numbers in owners])
     if directions < num_classes - 1:
         raise ValueError(

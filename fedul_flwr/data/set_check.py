@@ -52,7 +52,7 @@ class SetCheck:
         """Whether the client can take part."""
         return not self.reason
 
-    def named_reason(self, names: Sequence[object]) -> str:
+    def in_words(self, names: Sequence[object]) -> str:
         """The reason for the client, with the set's name."""
         if self.at is None:
             return self.reason

@@ -293,7 +293,7 @@ class UnlabeledSetData(ClientData):
         """The result of the check; priors only with ``fedul.share-priors``."""
         check = self.set_check
         # Of simulated sets the server says the same.
-        about = (check.named_reason(self.set_names), *check.warnings) if self.folder is not None else ()
+        about = (check.in_words(self.set_names), *check.warnings) if self.folder is not None else ()
         for line in filter(None, (*self.sets.notes, *about)):
             print(f"Client {self.node.partition_id}: {line}")
         values: dict[str, Value] = {
@@ -358,9 +358,7 @@ class UnlabeledSetData(ClientData):
         """Raise an error if the check of the sets refuses them."""
         check = self.set_check
         if not check.accepted:
-            text = (
-                f"Client {self.node.partition_id} cannot take part: {check.named_reason(self.set_names)}."
-            )
+            text = f"Client {self.node.partition_id} cannot take part: {check.in_words(self.set_names)}."
             raise OwnDataError(text, check.code)
 
 

@@ -45,7 +45,7 @@ def test_good_sets_are_accepted() -> None:
 def test_negative_or_non_finite_priors_name_the_set(row: list[float]) -> None:
     found = checked(with_row(row))
     assert not found.accepted
-    assert re.search("'ward C' .*negative", found.named_reason(NAMES))
+    assert re.search("'ward C' .*negative", found.in_words(NAMES))
     assert found.condition_number == np.inf
     assert found.warnings == ()
 
@@ -55,7 +55,9 @@ def test_rows_must_sum_to_1_within_1e_4(sign: int) -> None:
     inside = checked(with_row([0.2, 0.2, 0.6 + sign * 0.9e-4]))
     assert inside.accepted
     outside = checked(with_row([0.2, 0.2, 0.6 + sign * 1.1e-4], m=1))
-    assert all(word in outside.named_reason(NAMES) for word in ("'ward B'", f" {1 + sign * 1.1e-4:.6g}, "))
+    assert all(
+        word in outside.in_words(NAMES) for word in ("'ward B'", f" {1 + sign * 1.1e-4:.6g}, ")
+    )
     assert "'1'" in outside.reason
     assert "ward" not in outside.reason
 
@@ -65,11 +67,11 @@ def test_each_row_has_its_own_tolerance() -> None:
     tolerances = np.array([1e-4, 1e-4, 0.03, 1e-4])
     assert check_sets(priors, SIZES, tolerances=tolerances).accepted
     refused = check_sets(priors, SIZES, tolerances=tolerances[::-1])
-    assert all(word in refused.named_reason(NAMES) for word in ("'ward C'", " 1.02, "))
+    assert all(word in refused.in_words(NAMES) for word in ("'ward C'", " 1.02, "))
 
 
 def test_an_empty_set_and_fewer_sets_than_classes_are_refused() -> None:
-    assert checked(GOOD, np.array([10, 20, 0, 40])).named_reason(NAMES).startswith("set 'ward C' ")
+    assert checked(GOOD, np.array([10, 20, 0, 40])).in_words(NAMES).startswith("set 'ward C' ")
     found = checked(GOOD[:2])
     assert re.search("2 .* 3 ", found.reason)
     assert found.num_points == 30
