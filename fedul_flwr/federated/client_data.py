@@ -358,7 +358,8 @@ class UnlabeledSetData(ClientData):
         """Raise an error if the check of the sets refuses them."""
         check = self.set_check
         if not check.accepted:
-            text = f"Client {self.node.partition_id} cannot take part: {check.in_words(self.set_names)}."
+            why = check.in_words(self.set_names)
+            text = f"Client {self.node.partition_id} cannot take part: {why}."
             raise OwnDataError(text, check.code)
 
 
