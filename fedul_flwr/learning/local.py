@@ -472,7 +472,10 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> 
             torch._foreach_copy_([*state.values()], _uploaded([arrays[name] for name in state]))
             return
         for name, tensor in state.items():
-            np.copyto(tensor.numpy(), arrays[name], casting="unsafe")
+            if tensor.device.type == "cpu":
+                np.copyto(tensor.numpy(), arrays[name], casting="unsafe")
+            else:  # torch does not accept read-only arrays
+                tensor.copy_(torch.from_numpy(np.require(arrays[name], requirements="W")))
 
 
 _last_uploads: dict[int, tuple[list[NDArray[np.generic]], list[Tensor]]] = {}

@@ -145,7 +145,7 @@ def test_given_noise_then_one_point_changes_the_sums_by_the_sensitivity_at_most(
 def test_given_much_privacy_budget_then_digits_are_still_learned(settings: Settings) -> None:
     options = {"closed-form.epsilon": 1e5, "closed-form.feature-norm": 15.0}
     run = train(settings(**{**CLOSED, "points_per_client": 0}, **options), 3)
-    assert errors(run)[-1] < 20  # 2.5 without noise, 90 by chance
+    assert errors(run)[-1] < 40  # 2.5 without noise, 90 by chance
     assert summary(run)["epsilon"] == 1e5
     assert summary(run)["releases"] == 2
 

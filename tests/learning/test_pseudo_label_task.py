@@ -67,12 +67,13 @@ def test_given_a_focal_loss_then_points_count_less_the_surer_their_label_is() ->
         model[1].weight.copy_(torch.tensor([[math.log(3.0)], [0.0]]))
     objective = weighted_task(data, StageSettings(), LocalPlan(), options).loss
     network = Network(model, CPU, "float32")
+    targets = torch.tensor([[0.0, 1.0], [1.0, 1.0]])  # classes and weights
     # Probabilities 3/4 of class 0 and 1/4 of class 1: -(1/4)^2 log(3/4) and -(3/4)^2 log(1/4).
-    found = float(objective(network, Batch(torch.ones(2, 1, 1, 1), torch.tensor([0, 1]))).detach())
+    found = float(objective(network, Batch(torch.ones(2, 1, 1, 1), targets)).detach())
     expected = (-(0.25**2) * math.log(0.75) - 0.75**2 * math.log(0.25)) / 2
     assert found == pytest.approx(expected, rel=1e-6)
     sure = torch.full((2, 1, 1, 1), 1e6).requires_grad_()
-    value = objective(network, Batch(sure, torch.tensor([0, 0])))
+    value = objective(network, Batch(sure, torch.tensor([[0.0, 1.0], [0.0, 1.0]])))
     value.backward()  # type: ignore[no-untyped-call]
     assert float(value.detach()) == 0
     assert sure.grad is not None
@@ -81,10 +82,10 @@ def test_given_a_focal_loss_then_points_count_less_the_surer_their_label_is() ->
 
 @pytest.mark.parametrize(("steps", "expected"), [(0, 2), (1, 1), (7, 7)])
 def test_given_steps_of_an_epoch_then_it_has_as_many_batches(steps: int, expected: int) -> None:
-    data = WeightedPoints(INPUTS, np.arange(9), np.zeros(9, np.int64), np.ones(9), 9)
+    data = WeightedPoints(INPUTS, np.arange(9), np.arange(9), np.ones(9), 9)
     options = LabelsOnlySettings(epoch_steps=steps)
     task = weighted_task(data, StageSettings(), LocalPlan(batch_size=4), options)
-    batches = [at.tolist() for _, at, _ in task.batches(np.random.default_rng(0))]
+    batches = [at[:, 0].long().tolist() for _, at, _ in task.batches(np.random.default_rng(0))]
     assert [len(batch) for batch in batches] == [4] * expected
     assert task.batches.num_points == 9
     if expected == 7:  # 28 places for nine points: each comes three times, one a fourth time

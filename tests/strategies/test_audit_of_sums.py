@@ -85,5 +85,5 @@ def test_given_no_list_of_labeled_points_then_it_is_refused() -> None:
     # Client 2 has 14 points, one of them without a direction.
     played = lying("plaintext")
     played.lies = {COMPARE: lambda content: content.arrays.pop(LABELED)}
-    with refuses("message-incomplete", BadMessageError, match="13"):
+    with refuses("message-form", BadMessageError, match="13"):
         played.propagate()
