@@ -71,7 +71,6 @@ def test_one_approves_late_one_refuses_one_withdraws(
     changed = {**SETTINGS, "l1": 0.5, "on-client-failure": "stop", "connect-timeout": 8.0}
     again = deployment.submit(text({**changed, "output": str(tmp_path / "other")}), app, "again")
     said = deployment.wait(again, "again")
-    assert again.returncode != 0
     assert "(waiting)" in said
     assert not (tmp_path / "other" / "metrics.jsonl").exists() or not metrics(tmp_path / "other")
     other = asked(deployment, 0)
