@@ -68,7 +68,7 @@ def test_one_approves_late_one_refuses_one_withdraws(
     assert "train" not in (deployment.owner(2) / "log" / "messages.csv").read_text()
 
     # Other settings are another run, which nobody has approved.
-    changed = {**SETTINGS, "l1": 0.5, "on-client-failure": "stop", "connect-timeout": 8.0}
+    changed = {**SETTINGS, "l1": 0.5, "on-client-failure": "stop", "connect-timeout": 60.0}
     again = deployment.submit(text({**changed, "output": str(tmp_path / "other")}), app, "again")
     said = deployment.wait(again, "again")
     assert "(waiting)" in said
