@@ -24,8 +24,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
-KEYS = ("size", "tuned", "column", "row", "seed")
-"""Keys that name a line of a table of runs, in the order of the lines."""
 STOPS = 60
 """Seconds that a run has to stop after its round, before it is ended."""
 
@@ -132,17 +130,15 @@ def run(todo: Iterator[Cell], jobs: int, until: float, options: Sequence[str]) -
 
 def collect(finished: Sequence[Cell], results: Path, commit: str | None) -> int:
     """Add finished runs to the tables of runs; how many. ``commit`` is of code without history."""
-    lines: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
+    from fedul_flwr.experiments.runs_file import store_runs
+
+    lines: dict[str, list[dict[str, Any]]] = {}
     for cell in finished:
         if (line := cell.line()) is not None:
             line["commit"] = line["commit"] or commit
-            lines.setdefault(cell.table, {})[tuple(line[key] for key in KEYS)] = line
+            lines.setdefault(cell.table, []).append(line)
     for table, new in lines.items():
-        file = results / f"{table}.jsonl"
-        old = map(json.loads, file.read_text().splitlines()) if file.exists() else ()
-        both = {tuple(line[key] for key in KEYS): line for line in old} | new
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(json.dumps(both[key]) + "\n" for key in sorted(both)))
+        store_runs(results / f"{table}.jsonl", new)
     return sum(map(len, lines.values()))
 
 

@@ -145,7 +145,7 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
 
 def _ask_owner(client: Client[Any], content: Content) -> Content | None:
     """The answer to a setup while the owner has not approved the run; None where it may begin."""
-    if not (client.node.data and client.node.approve == "each-run"):
+    if not client.node.approves_each_run:
         return None
     from fedul_flwr.federated.approvals import ask
 
@@ -156,7 +156,7 @@ def _ask_owner(client: Client[Any], content: Content) -> Content | None:
 
 
 def _require_approval(client: Client[Any]) -> None:
-    if client.node.data and client.node.approve == "each-run":
+    if client.node.approves_each_run:
         from fedul_flwr.federated.approvals import require_approval
 
         require_approval(client.settings, client.node)

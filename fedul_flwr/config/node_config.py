@@ -314,6 +314,11 @@ class NodeConfig(OwnerLimits):
                 raise ValueError(f"{key} = {value!r}: needs data, the folder that it is about")
         return self
 
+    @property
+    def approves_each_run(self) -> bool:
+        """Whether the owner of its data decides on each run by itself."""
+        return bool(self.data) and self.approve == "each-run"
+
     def expect_format(self, method: str, allowed: tuple[Format, ...]) -> None:
         """Refuse a format that ``method`` cannot use."""
         if self.format not in ("auto", *allowed):

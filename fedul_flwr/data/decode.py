@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.user_files import reason, regular_file
 from fedul_flwr.data.cores import usable_cpus
-from fedul_flwr.data.dicom import is_dicom, read_dicom
+from fedul_flwr.data.dicom import dicom_size, is_dicom, read_dicom
 from fedul_flwr.data.types import Bytes, Inputs, InputShape
 from fedul_flwr.errors import UserError
 
@@ -138,7 +138,7 @@ class EncodedImages(Images):
         survey = Survey()
         for batch in self.batches():
             for name, content in batch:
-                seen = inspect_image(name, content, self.window)
+                seen = inspect_image(name, content)
                 survey.sizes.setdefault(seen.size, name)
                 survey.color |= seen.color
                 if seen.deep:
@@ -158,7 +158,7 @@ class EncodedImages(Images):
         with ThreadPoolExecutor(workers) as pool:
             for batch in filter(None, self.batches()):
                 block = np.empty((len(batch), *shape), dtype=np.uint8)
-                height, width = inspect_image(*batch[0], self.window).size
+                height, width = inspect_image(*batch[0]).size
                 # Pillow releases the interpreter lock only within a decoder: threads double the
                 # speed for large images and halve it for small ones.
                 parts = workers if height * width > _SMALL else 1
@@ -224,9 +224,12 @@ class Inspected(NamedTuple):
     deep: bool
 
 
-def inspect_image(name: str, content: bytes | Path, window: Window = None) -> Inspected:
+def inspect_image(name: str, content: bytes | Path) -> Inspected:
     """Read an image's header."""
-    with _open(name, content, window) as image:
+    with readable(name):
+        if is_dicom(content):
+            return Inspected(dicom_size(content), color=False, deep=False)
+    with _open(name, content) as image:
         width, height = image.size
         if _orientation(image) >= 5:  # rotated by 90 degrees
             width, height = height, width

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 
@@ -31,9 +34,15 @@ def is_dicom(content: bytes | Path) -> bool:
     if isinstance(content, bytes):
         start = content[: _PREAMBLE + len(_MARK)]
     else:
-        with content.open("rb") as file:
+        with regular_file(content).open("rb") as file:  # a pipe would never end
             start = file.read(_PREAMBLE + len(_MARK))
     return start[_PREAMBLE:] == _MARK
+
+
+def dicom_size(content: bytes | Path) -> tuple[int, int]:
+    """Height and width, by the header alone; errors as of :func:`read_dicom`."""
+    with _opened(content, pixels=False) as file:
+        return int(file.Rows), int(file.Columns)
 
 
 def read_dicom(content: bytes | Path, window: tuple[float, float] | None = None) -> Bytes:
@@ -52,6 +61,19 @@ def read_dicom(content: bytes | Path, window: tuple[float, float] | None = None)
     UserError
         If the file is not one gray image, cannot be decoded, or has no window and needs one.
     """
+    with _opened(content, pixels=True) as file:
+        stored = np.asarray(file.pixel_array)
+        gray = _in_gray(file, stored, window)
+        if file.PhotometricInterpretation == "MONOCHROME1":
+            gray = 1 - gray
+        pixels = np.rint(255 * gray).astype(np.uint8)
+        pixels[_padding(file, stored)] = 0
+        return pixels
+
+
+@contextmanager
+def _opened(content: bytes | Path, *, pixels: bool) -> Iterator[Dataset]:
+    """Context with a file, or its header alone; what goes wrong there is said without a value."""
     try:
         from pydicom import dcmread
     except ImportError:
@@ -60,27 +82,22 @@ def read_dicom(content: bytes | Path, window: tuple[float, float] | None = None)
     warnings.filterwarnings("ignore", module="pydicom")
     logging.getLogger("pydicom").setLevel(logging.CRITICAL + 1)
     try:
-        file = dcmread(BytesIO(content) if isinstance(content, bytes) else content)
+        source = BytesIO(content) if isinstance(content, bytes) else content
+        file = dcmread(source, stop_before_pixels=not pixels)
+        if ("PixelData" if pixels else "Rows") not in file:
+            raise _unfit("it has no pixels")
         _refuse_other_kinds(file)
-        stored = np.asarray(file.pixel_array)
-        gray = _in_gray(file, stored, window)
+        yield file
     except (UserError, MemoryError):
         raise
     except Exception:  # whatever a wrong header makes pydicom raise
         raise _unfit("its header or its pixels are damaged, or of no form that is read") from None
-    if file.PhotometricInterpretation == "MONOCHROME1":
-        gray = 1 - gray
-    pixels = np.rint(255 * gray).astype(np.uint8)
-    pixels[_padding(file, stored)] = 0
-    return pixels
 
 
 def _refuse_other_kinds(file: Dataset) -> None:
     """Refuse what is not one gray image, or is compressed in a form that nothing here decodes."""
     from pydicom.pixels.decoders.base import get_decoder
 
-    if "PixelData" not in file:
-        raise _unfit("it has no pixels")
     if int(file.get("NumberOfFrames") or 1) > 1:
         raise _unfit("it has several frames, and a point is one image: save each as a file")
     if file.SamplesPerPixel != 1 or not file.PhotometricInterpretation.startswith("MONOCHROME"):

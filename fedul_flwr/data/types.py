@@ -263,15 +263,6 @@ def check_num_bits(num_bits: int) -> None:
         )
 
 
-def check_codes(codes: Bytes) -> None:
-    """Refuse anything but uint8 ``(n, L / 8)``."""
-    if codes.ndim != 2 or codes.dtype != np.uint8 or codes.shape[1] == 0:
-        raise UserError(
-            f"codes are {codes.dtype} {codes.shape}; they must be uint8 (points, L / 8)",
-            "array-wrong",
-        )
-
-
 def blocks(length: int, size: int = 1024) -> Iterator[slice]:
     """``range(length)`` in slices of ``size``, the last one shorter."""
     for start in range(0, length, size):

@@ -59,11 +59,7 @@ METRICS: Mapping[str, Metric] = {
     "s2c-release": Metric("S2C as released (%)", 0, _first(RELEASED_DOWN)),
     "last-error": Metric("test error of the last round (%)", 2, _first("last_test_error")),
     "seconds": Metric("seconds", 0, _first("seconds")),
-    "megabytes": Metric(
-        "traffic (MB)",
-        1,
-        lambda runs: (_first("bytes_up")(runs) + _first("bytes_down")(runs)) / 1e6,
-    ),
+    "megabytes": Metric("traffic (MB)", 1, _megabytes),
     "labeled-error": Metric("error on labeled points (%)", 2, _first("labeled_error")),
     "balanced-accuracy": Metric(
         "balanced accuracy (%)", 2, _first(_balanced(LEFT_OUT), _balanced(XCLP))

@@ -87,13 +87,10 @@ class RunsFile:
 
         Data sets among ``local_copies`` were read from a local copy.
         """
-        runs = {_name(run): run for run in _lines(self.path)}
-        for one in new:
-            run = self._run(one, one.trial.settings["dataset"] in local_copies)
-            runs[_name(run)] = run
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        text = "".join(json.dumps(runs[name]) + "\n" for name in sorted(runs))
-        write_atomically(self.path, text)
+        store_runs(
+            self.path,
+            (self._run(one, one.trial.settings["dataset"] in local_copies) for one in new),
+        )
 
     def _run(self, result: TrialResult, is_local: bool) -> dict[str, Any]:
         run, trial = result.run, result.trial
@@ -129,6 +126,13 @@ class RunsFile:
                 f"{self.command(key_of(run))}",
                 "result-of-other-settings",
             )
+
+
+def store_runs(file: Path, new: Iterable[Run]) -> None:
+    """Write runs into a file in their order; one replaces an earlier one of its names."""
+    runs = {_name(run): run for run in (*_lines(file), *new)}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, "".join(json.dumps(runs[name]) + "\n" for name in sorted(runs)))
 
 
 def read_runs(file: Path) -> pd.DataFrame:

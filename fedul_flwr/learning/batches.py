@@ -623,11 +623,6 @@ def _apply_views(inputs: Tensor, plan: LocalPlan, drawn: Sequence[Tensor]) -> Te
     return inputs
 
 
-def augment_batch(inputs: Tensor, name: str, rng: np.random.Generator) -> Tensor:
-    """Augment ``(n, c, h, w)`` inputs in [-1, 1]; ``name`` is a value of setting ``augment``."""
-    return augmented(inputs, LocalPlan(augment=name), rng)
-
-
 def augment_by_reference(inputs: Tensor, reference: str, rng: np.random.Generator) -> Tensor:
     """A batch as a function of the user's own augments it: ``function(inputs, rng)``.
 

@@ -31,13 +31,12 @@ def state(run: Run) -> str:
     return f"round {done + 1} of {planned}, about {duration(seconds * (planned - done))} left"
 
 
-def show_run(directory: Path) -> RenderableType:
+def show_run(run: Run) -> RenderableType:
     """Owners, the last rounds with errors and seconds, and what has left the owners."""
     from rich.console import Group
     from rich.text import Text
 
-    run = read_run(directory)
-    title = Text(f"{directory}: {run.label}; {state(run)}", style="bold")
+    title = Text(f"{run.directory}: {run.label}; {state(run)}", style="bold")
     parts: list[RenderableType] = [title, _rounds(run), _owners(run)]
     sent = sum(int(line["bytes_up"]) for line in run.metrics)
     parts.append(Text(f"Sent by all clients so far: {format_bytes(sent)}"))
@@ -49,8 +48,8 @@ def show_run(directory: Path) -> RenderableType:
 def watch(directory: Path, every: float, show: Callable[[RenderableType], None]) -> None:
     """Show a run every so many seconds, until it has ended."""
     while True:
-        show(show_run(directory))
         run = read_run(directory)
+        show(show_run(run))
         if run.finished or run.error:
             return
         time.sleep(every)

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedul_flwr.learning import batches
-from fedul_flwr.learning.batches import augment_batch, rotate, shears, translate, warp
+from fedul_flwr.learning.batches import augmented, rotate, shears, translate, warp
+from fedul_flwr.learning.plan import LocalPlan
 
 
 def noise(*shape: int) -> Tensor:
@@ -81,7 +82,7 @@ def test_rotation_has_bounds_and_half_of_a_batch_is_flipped(
 
     monkeypatch.setattr(batches, "rotate", spy)
     images = noise(2000, 1, 2, 2)
-    found = augment_batch(images, name, np.random.default_rng(0))
+    found = augmented(images, LocalPlan(augment=name), np.random.default_rng(0))
     assert flipped(found, images) == pytest.approx(
         flips, abs=110
     )  # five deviations of sqrt(2000)/2
@@ -109,7 +110,9 @@ def test_a_shift_is_a_window_of_the_mirrored_image(down: int, right: int) -> Non
 def test_affine_turns_scales_and_shifts_within_its_limits() -> None:
     image = blob(28, 56, right=6.0, up=0.0, radius=4.0)  # oblong: a pixel is one both ways
     x0, y0, wide0, high0 = moments(image)
-    found = augment_batch(image.repeat(300, 1, 1, 1), "affine", np.random.default_rng(0))
+    found = augmented(
+        image.repeat(300, 1, 1, 1), LocalPlan(augment="affine"), np.random.default_rng(0)
+    )
     places = np.array([moments(one[None]) for one in found])
     # The center lies 6 to the right: turned by at most 15 degrees, times 0.9 to 1.1, moved by at
     # most 2; a quarter of a pixel for reading the nearest one.
@@ -129,7 +132,7 @@ def test_affine_turns_scales_and_shifts_within_its_limits() -> None:
 def test_the_nearest_pixel_is_taken_so_that_no_level_is_new(name: str) -> None:
     bits = np.random.default_rng(3).integers(0, 2, (20, 1, 9, 9))
     images = torch.tensor([-1.0, 0.5])[torch.from_numpy(bits)]
-    found = augment_batch(images, name, np.random.default_rng(0))
+    found = augmented(images, LocalPlan(augment=name), np.random.default_rng(0))
     assert not torch.equal(found, images)
     assert set(found.unique().tolist()) == {-1.0, 0.5}
 

@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fedul_flwr.learning.batches import augment_batch
+from fedul_flwr.learning.batches import augmented
 from fedul_flwr.learning.local import (
     extract_features,
     features_and_logits,
@@ -56,7 +56,7 @@ def test_given_views_then_features_are_those_of_augmented_images() -> None:
     rng, expected = np.random.default_rng(3), []
     for start in range(0, len(POINTS), 128):
         images = torch.from_numpy(IMAGES[POINTS[start : start + 128]]).permute(0, 3, 1, 2)
-        views = augment_batch(images.float() / 127.5 - 1, "translate-flip", rng)
+        views = augmented(images.float() / 127.5 - 1, plan, rng)
         with torch.no_grad():
             expected.append(model.eval()[:-1](views))
     np.testing.assert_allclose(found, torch.cat(expected).numpy(), rtol=1e-4, atol=1e-5)
