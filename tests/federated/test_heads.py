@@ -10,6 +10,7 @@ from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federated import heads
 from fedul_flwr.federated.heads import HeadNoise, check_sums
 from fedul_flwr.federated.masked_update import Summed
 from fedul_flwr.federated.messages import HEAD, OF, PRIOR, SUMS
@@ -142,10 +143,15 @@ def test_given_noise_then_one_point_changes_the_sums_by_the_sensitivity_at_most(
             assert change <= HeadNoise.SENSITIVITY + 1e-12
 
 
-def test_given_much_privacy_budget_then_digits_are_still_learned(settings: Settings) -> None:
+def test_given_much_privacy_budget_then_digits_are_still_learned(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Noise is not repeatable, and one draw of many is above the bound.
+    seeded = np.random.default_rng(0)
+    monkeypatch.setattr(heads, "fresh_gaussians", seeded.standard_normal)
     options = {"closed-form.epsilon": 1e5, "closed-form.feature-norm": 15.0}
     run = train(settings(**{**CLOSED, "points_per_client": 0}, **options), 3)
-    assert errors(run)[-1] < 40  # 2.5 without noise, 90 by chance
+    assert errors(run)[-1] < 20  # 2.5 without noise, 90 by chance
     assert summary(run)["epsilon"] == 1e5
     assert summary(run)["releases"] == 2
 

@@ -35,7 +35,7 @@ MADE = 200
 
 
 def digest(outcome: Any) -> str:
-    """Digest of what a reader gave; of a refusal, only that it is one."""
+    """Digest of what a reader gave; of a refusal, its code and not its sentence."""
     return hashlib.sha256(repr(_plain(outcome)).encode()).hexdigest()
 
 
@@ -43,7 +43,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.memmap):
         return str(value.dtype), value.shape, hashlib.sha256(value.tobytes()).hexdigest()
     if isinstance(value, UserError):
-        return "refused"
+        return f"refused: {value.code}"
     if isinstance(value, Exception):
         return f"{type(value).__name__}: {value}"
     if isinstance(value, dict):

@@ -112,6 +112,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda d: lines(d, lambda found: ["junk", *found]),
         "metrics.jsonl, line 1: not valid",
     ),
+    "a number in the metrics": (
+        lambda d: lines(d, lambda found: [*found, "3"]),
+        'line 3: needs an object with an integer "round"',
+    ),
     "metrics without round 1": (
         lambda d: lines(d, lambda found: found[1:]),
         "metrics.jsonl does not have round 1 once",
