@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import json
 import os
-import re
 import secrets
-import signal
 import subprocess
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NoReturn
 
@@ -23,57 +19,12 @@ import psutil
 
 from fedul_flwr.data.run_files.store import CURRENT_RUN
 from fedul_flwr.deploy.certificates import parse_listen
+from fedul_flwr.deploy.log_filter import FILTER, filter_output
 from fedul_flwr.deploy.status import LAST_RUN
 from fedul_flwr.engine.flower_run import scripts_directory, without_proxy
 from fedul_flwr.engine.flower_simulation import end_processes, is_alive
 from fedul_flwr.engine.superlink_guard import run_superlink
 from fedul_flwr.errors import UserError
-
-# One form for all that a program of Flower and the processes below it write, without colors.
-
-FILTER = "FEDUL_LOG_FILTER"
-"""Environment variable: id of the process that reads what a program writes."""
-_COLORS = re.compile(r"\x1b\[[0-9;]*m")
-_LEVEL = re.compile(r"(?:\S+Z )?(DEBUG|INFO|WARNING|ERROR|CRITICAL) *(?:\[[\w.]+\])? *:? *(.*)")
-
-
-def line_in_form(line: str, form: str, program: str, now: datetime) -> str:
-    """A line of a log as ``"text"`` or ``"json"``; of the latter empty for one without content."""
-    line = _COLORS.sub("", line).rstrip("\n")
-    if form == "text":
-        return f"{line}\n"
-    parsed = _LEVEL.match(line)
-    level, message = parsed.groups() if parsed else ("INFO", line)
-    if not message.strip():
-        return ""
-    fields = {"time": now.isoformat(timespec="milliseconds"), "level": level.lower()}
-    return json.dumps({**fields, "program": program, "message": message.rstrip()}) + "\n"
-
-
-def filter_output(form: str, program: str) -> None:
-    """Let this process, and those that it starts, write through a filter of the given form.
-
-    A terminal gets text as it is. A program that has replaced this process keeps its filter.
-    """
-    if FILTER in os.environ or (form == "text" and sys.stdout.isatty()):
-        return
-    command = [sys.executable, "-m", "fedul_flwr.deploy.start", form, program]
-    reader = subprocess.Popen(command, stdin=subprocess.PIPE)
-    assert reader.stdin is not None
-    os.environ[FILTER] = str(reader.pid)
-    for stream in (1, 2):
-        os.dup2(reader.stdin.fileno(), stream)
-    reader.stdin.close()
-
-
-if __name__ == "__main__":
-    wanted, name = sys.argv[1:3]
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # those whose lines it reads still have to end
-    for text in open(0, encoding="utf-8", errors="replace"):  # noqa: SIM115
-        sys.stdout.write(line_in_form(text, wanted, name, datetime.now(UTC)))
-        sys.stdout.flush()
-
 
 Program = Literal["superlink", "supernode"]
 

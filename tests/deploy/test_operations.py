@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fedul_flwr.data.run_files.store import CURRENT_RUN, note_run
 from fedul_flwr.deploy.certificates import Address
 from fedul_flwr.deploy.figures import serve_figures
-from fedul_flwr.deploy.start import line_in_form
+from fedul_flwr.deploy.log_filter import line_in_form
 
 LINES = [
     {"round": 1, "clients": 3, "failures": 1, "seconds": 7.5, "bytes_up": 10, "bytes_down": 20},
@@ -118,7 +118,7 @@ def test_given_a_line_of_any_program_then_json_has_its_parts(
 
 PROGRAM = """
 import os, subprocess, sys
-from fedul_flwr.deploy.start import filter_output
+from fedul_flwr.deploy.log_filter import filter_output
 filter_output("json", "supernode")
 filter_output("json", "supernode")  # as after a new start in the same process
 print("\\033[92mINFO \\033[0m: of itself", flush=True)
@@ -134,3 +134,16 @@ def test_given_processes_below_a_program_then_all_they_write_has_one_form() -> N
         *(("info", "of itself"), ("error", "below"), ("info", "after it")),
     ]
     assert done.stderr == b""
+
+
+def test_given_a_program_that_fails_at_once_then_its_last_words_are_written_when_it_ends(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "from fedul_flwr.deploy.log_filter import filter_output\n"
+        "filter_output('text', 'supernode'); raise SystemExit('certificate verify failed')"
+    )
+    with (tmp_path / "log").open("wb") as log:
+        done = subprocess.run([sys.executable, "-c", code], stdout=log, check=False)
+    assert done.returncode == 1
+    assert (tmp_path / "log").read_text() == "certificate verify failed\n"
