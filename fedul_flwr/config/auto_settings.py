@@ -139,6 +139,8 @@ def with_auto_values(settings: RunConfig, size: DataSize) -> tuple[RunConfig, di
     clipping = settings[DPSettings].clipping
     updates = find_method(settings.method).updates
     automatic = auto_values(size, settings.model, clipping, updates=updates)
+    if settings.local_steps:  # as many epochs as they need
+        settings = settings.model_copy(update={"local_epochs": 1})
     missing = unresolved(settings)
     chosen = {key: choice for key, choice in automatic.items() if key in missing}
     values = {key: choice.value for key, choice in chosen.items()}

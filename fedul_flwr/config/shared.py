@@ -318,8 +318,14 @@ class TrainingSettings(DataSettings):
     of batch norm."""
     num_rounds: Annotated[int, Field(ge=1)] = 30
     """Communication rounds (R); `num-server-rounds`, the name in Flower's own apps, is the same."""
-    local_epochs: Annotated[int, Field(ge=1), *OR_AUTO] = AUTO
+    local_epochs: Annotated[int, Field(ge=1), *OR_AUTO, only_without("local-steps", idle=(1,))] = (
+        AUTO
+    )
     """Local epochs per round (E)."""
+    local_steps: Annotated[int, Field(ge=0)] = 0
+    """Local steps per round in place of `local-epochs`, so that clients, and methods whose epochs
+    are of unequal lengths, train equally long; 0 for epochs. Epochs are repeated, and the last one
+    ends where the steps do."""
     batch_size: Annotated[int, Field(ge=0), *OR_AUTO] = AUTO
     """Local batch size (B); 0 takes all points of a client as one batch."""
     optimizer: Annotated[str, *_name_or_reference(*OPTIMIZERS)] = "adam"

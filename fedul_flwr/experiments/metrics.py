@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from fedul_flwr.data.run_files.label_files import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
@@ -59,6 +60,7 @@ METRICS: Mapping[str, Metric] = {
     "s2c-release": Metric("S2C as released (%)", 0, _first(RELEASED_DOWN)),
     "last-error": Metric("test error of the last round (%)", 2, _first("last_test_error")),
     "seconds": Metric("seconds", 0, _first("seconds")),
+    "steps": Metric("steps of a client and round", 0, _first("steps")),
     "megabytes": Metric("traffic (MB)", 1, _megabytes),
     "labeled-error": Metric("error on labeled points (%)", 2, _first("labeled_error")),
     "balanced-accuracy": Metric(
@@ -86,12 +88,14 @@ def metrics_of(run: Run) -> dict[str, float]:
     summary = run.summary or {}
     _, errors = run.series("test_error")
     _, labeled = run.series("labeled_error")
+    _, steps = run.series("steps")
     metrics = {
         "test_error": summary.get("test_error"),
         "chosen_round": summary.get("best_round"),
         "last_test_error": summary.get("final_test_error"),
         "lowest_test_error": min(errors, default=None),
         "labeled_error": labeled[-1] if labeled else None,
+        "steps": float(np.mean(steps)) if steps else None,
         **{key: summary.get(key) for key in (*SHARES, RELEASED_DOWN, "bytes_up", "bytes_down")},
     }
     for i, error in enumerate(summary.get("test_error_by_share") or [], 1):

@@ -134,7 +134,9 @@ class UpdateValidator:
             # These steps are those of FedUL's sets, in a simulation alone.
             is_counted = settings[SupervisedSettings].steps == "labeled"
             is_counted &= not settings[LabelsOnlySettings].epoch_steps
-            most = settings.local_epochs * points if is_counted else math.inf
+            most = (
+                settings.local_steps or settings.local_epochs * points if is_counted else math.inf
+            )
             check_normalizer(metrics, settings.momentum, most)
 
     def _of_one_form(self, received: Received) -> Received:

@@ -47,9 +47,9 @@ class ServerTrainer:
         options = self._settings[ServerTrainingSettings]
         factor = rate_factor(self._settings, server_round, self._settings.num_rounds)
         rate = (options.learning_rate or self._settings.learning_rate) * factor * server_lr_factor
-        plan = local_plan(self._settings)
+        plan = replace(local_plan(self._settings), local_epochs=options.epochs, local_steps=0)
         frozen = server_round <= self._settings.frozen_rounds
-        return replace(plan, local_epochs=options.epochs, learning_rate=rate, heads_only=frozen)
+        return replace(plan, learning_rate=rate, heads_only=frozen)
 
     def batches(self, plan: LocalPlan) -> Batches:
         """Batches of an epoch over the labeled points."""

@@ -215,10 +215,9 @@ def train_disjoint(
     seed_draws(plan.device, int(rng.integers(2**63)))  # for dropout and the consistency loss
     steps = np.zeros(2, np.int64)
     with lanes.recorded(step, decomposed.model) as run:
-        for _ in range(plan.local_epochs):
-            for batch in batches(rng):
-                run(batch.to(step.network))
-                steps += [len(batch.labeled) > 0, len(batch.unlabeled) > 0]
+        for batch in batches.of_round(plan, rng):
+            run(batch.to(step.network))
+            steps += [len(batch.labeled) > 0, len(batch.unlabeled) > 0]
     lanes.wait()
     of_labels, of_rest = (
         float(part.total) / max(int(count), 1)

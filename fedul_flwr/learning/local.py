@@ -241,10 +241,9 @@ def train_local(
         for name in momentum.keys() & (velocity or {}).keys():
             momentum[name].copy_(torch.from_numpy(np.array((velocity or {})[name])))
         with reuse_all_memory(), lanes.recorded(step, model) as run:
-            for _ in range(plan.local_epochs):
-                for batch in task.batches(rng):
-                    run(batch.to(network))
-                    steps += 1
+            for batch in task.batches.of_round(plan, rng):
+                run(batch.to(network))
+                steps += 1
             step.optimizer.zero_grad()  # frees gradients as large as the model
     lanes.wait()
     if velocity is not None:

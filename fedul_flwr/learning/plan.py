@@ -25,6 +25,7 @@ class LocalPlan:
     """
 
     local_epochs: int = 1
+    local_steps: int = 0
     batch_size: int = 128
     optimizer: str = "adam"
     learning_rate: float = 1e-4

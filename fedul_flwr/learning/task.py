@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -74,6 +75,12 @@ class Batches:
     def __call__(self, rng: np.random.Generator) -> Iterator[Batch]:
         """The batches of one epoch."""
         return self.draw(rng)
+
+    def of_round(self, plan: LocalPlan, rng: np.random.Generator) -> Iterator[Batch]:
+        """The batches of a round: of so many epochs, or the first steps of as many as it takes."""
+        epochs = count() if plan.local_steps else range(plan.local_epochs)
+        batches = chain.from_iterable(self(rng) for _ in epochs)
+        return islice(batches, plan.local_steps or None)
 
 
 Loss = Callable[["Tensor", "Tensor"], "Tensor"]

@@ -115,6 +115,8 @@ def _about(data: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, str
 def _training(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
     method, settings = METHODS.get(str(summary["method"])), run.settings
     chosen = f"the model is of round {summary['best_round']}, chosen by {summary['selection']}"
+    steps = settings.get("local-steps")
+    trained = f"{steps} steps" if steps else f"{settings['local-epochs']} epochs"
     about = {"learned from": method.needs, "paper": method.paper} if method else {}
     return {
         "method": summary["method"] + (f": {method.line}" if method else ""),
@@ -123,7 +125,7 @@ def _training(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
         "clients": summary["num_clients"],
         **owner_rows(summary),
         "rounds": f"{summary['rounds']}; {chosen}",
-        "at a client": f"{settings['local-epochs']} epochs a round, batches of "
+        "at a client": f"{trained} a round, batches of "
         f"{settings['batch-size']}, {settings['optimizer']} with step size "
         f"{settings['learning-rate']}",
         "data set": Path(str(summary["dataset"])).name,

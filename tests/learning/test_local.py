@@ -94,6 +94,26 @@ def twin(model: nn.Module, plan: LocalPlan, seed: int) -> list[float]:
     return losses
 
 
+def test_given_steps_of_whole_epochs_then_those_epochs() -> None:
+    # 40 points in batches of 8 are 5 steps an epoch.
+    epochs, steps = network(), network()
+    one = train(epochs, replace(WIDE, local_epochs=3))
+    assert train(steps, replace(WIDE, local_steps=15)) == one == LocalResult(one.loss, 15)
+    assert same(epochs, steps)
+
+
+@pytest.mark.parametrize("steps", [1, 4, 7])
+def test_given_a_number_of_steps_then_so_many_with_the_same_batches(steps: int) -> None:
+    seen: list[NDArray[Any]] = []
+    batches = point_batches(IMAGES, POINTS, TARGETS, replace(WIDE, local_steps=steps))
+    for batch in batches.of_round(replace(WIDE, local_steps=steps), np.random.default_rng(3)):
+        seen.append(batch.inputs.numpy())
+    whole = batches.of_round(replace(WIDE, local_epochs=2), np.random.default_rng(3))
+    expected = [batch.inputs.numpy() for batch in whole][:steps]
+    assert len(seen) == steps
+    assert all(np.array_equal(a, b) for a, b in zip(seen, expected, strict=True))
+
+
 PLANS = {
     "plain": {},
     "momentum": {"momentum": 0.9, "local_epochs": 2},
