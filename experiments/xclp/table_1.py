@@ -31,7 +31,7 @@ START = {
     "client-weights": "examples",
     "local-epochs": 1,
     "batch-size": 64,
-    "labels-only.epoch-steps": 100,
+    "local-steps": 100,
     "labels-only.focal-gamma": 2.0,
     "optimizer": "sgd",
     "learning-rate": 0.01,
@@ -46,7 +46,7 @@ QUICK = {
 QUICK_START = {
     "num-rounds": 10,
     "evaluate-every": 5,
-    "labels-only.epoch-steps": 0,
+    "local-steps": 0,
     "learning-rate": 0.03,
 }
 ROWS = {"XCLP": {}}

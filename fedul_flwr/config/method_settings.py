@@ -254,12 +254,9 @@ class StageSettings(Settings):
 
 
 class LabelsOnlySettings(Settings):
-    """Steps and loss of training on given labels alone, as FLamby has them for Fed-ISIC2019."""
+    """Loss of training on given labels alone, as FLamby has it for Fed-ISIC2019."""
 
     table: ClassVar[str] = "labels-only"
-    epoch_steps: Annotated[int, Field(ge=0)] = 0
-    """Steps of an epoch, in which points come again after a pass over all, or some do not come (100
-    for Fed-ISIC2019). 0 is one pass."""
     focal_gamma: Annotated[float, Field(ge=0)] = 0.0
     """Exponent γ of the focal loss −(1 − p)^γ log p of a label with probability p (2 for
     Fed-ISIC2019). 0 is cross-entropy."""

@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 from flwr.app import ArrayRecord, Message, Metadata, MetricRecord, RecordDict
 
-from fedul_flwr.config.method_settings import LabelsOnlySettings, SupervisedSettings
+from fedul_flwr.config.method_settings import SupervisedSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.types import l2_norm, number
@@ -133,7 +133,6 @@ class UpdateValidator:
         if trained and settings.base == "fednova" and _weight(reply) > 0:
             # These steps are those of FedUL's sets, in a simulation alone.
             is_counted = settings[SupervisedSettings].steps == "labeled"
-            is_counted &= not settings[LabelsOnlySettings].epoch_steps
             most = (
                 settings.local_steps or settings.local_epochs * points if is_counted else math.inf
             )

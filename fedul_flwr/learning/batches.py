@@ -310,7 +310,6 @@ def paired_batches(
     num_labeled: int,
     plan: LocalPlan,
     views: int = 1,
-    steps: int = 0,
     targets: NDArray[Any] | None = None,
 ) -> Batches:
     """Batches of labeled and as many unlabeled points; unlabeled ones come first.
@@ -325,7 +324,6 @@ def paired_batches(
     num_labeled : number of labeled points. A batch has ``plan.batch_size`` of them, or all if there
         are fewer.
     views : copies of the batch, augmented separately: inputs are ``(views · b, c, h, w)``.
-    steps : number of batches of an epoch, in place of one pass.
     targets : ``(n, …)``, of each of ``points``; by default their positions.
     """
     of_points = np.arange(len(points)) if targets is None else targets
@@ -336,7 +334,7 @@ def paired_batches(
     def chosen(rng: np.random.Generator) -> Iterator[_Chosen]:
         streams = [part for part in (others, labeled) if len(part)]
         orders = [_endless(part, rng) for part in streams]
-        for _ in range(steps or max(1, len(streams[0]) // of_each)):
+        for _ in range(max(1, len(streams[0]) // of_each)):
             at = np.concatenate([next_of(of_each) for next_of in orders])
             yield _Chosen(points[at], of_points[at], views=views)
 

@@ -149,7 +149,6 @@ def weighted_task(
             plan = replace(plan, batch_size=2 * plan.batch_size)
     batches = paired_batches(
         *(data.inputs, data.points, data.num_labeled, plan),
-        steps=options.epoch_steps,
         targets=np.stack([data.classes, data.weights], axis=1),
     )
     others = len(data.points) - data.num_labeled

@@ -80,18 +80,6 @@ def test_given_a_focal_loss_then_points_count_less_the_surer_their_label_is() ->
     assert torch.isfinite(sure.grad).all()
 
 
-@pytest.mark.parametrize(("steps", "expected"), [(0, 2), (1, 1), (7, 7)])
-def test_given_steps_of_an_epoch_then_it_has_as_many_batches(steps: int, expected: int) -> None:
-    data = WeightedPoints(INPUTS, np.arange(9), np.arange(9), np.ones(9), 9)
-    options = LabelsOnlySettings(epoch_steps=steps)
-    task = weighted_task(data, StageSettings(), LocalPlan(batch_size=4), options)
-    batches = [at[:, 0].long().tolist() for _, at, _ in task.batches(np.random.default_rng(0))]
-    assert [len(batch) for batch in batches] == [4] * expected
-    assert task.batches.num_points == 9
-    if expected == 7:  # 28 places for nine points: each comes three times, one a fourth time
-        assert sorted(np.bincount(np.concatenate(batches))) == [3] * 8 + [4]
-
-
 LOGITS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 WEIGHTED_LABELS = torch.tensor([0, 1, 2, 3, 1, 0])
 
