@@ -49,9 +49,10 @@ TABLE = Table(
     measures=["test-error", "last-error", "seconds", "megabytes"],
     note=(
         "Sets are disjoint, and their class shares are exact. FedLLP, FedLLP-VAT and LLP-PVC "
-        "take a set a step, which is about a batch of the others. The row with all labels is a "
-        "bound and has no rank. With two classes at a client the class shares of its sets have "
-        "rank two, and FedUL asks for as many sets of different shares as classes."
+        "take a set a step, which is about a batch of the others: ten steps a round in each row. "
+        "The row with all labels is a bound and has no rank. With two classes at a client the "
+        "class shares of its sets have rank two, and FedUL asks for as many sets of different "
+        "shares as classes."
     ),
     unranked=["all labels", "FedUL with a last head", "FedUL with heads"],
     named={
