@@ -13,8 +13,10 @@ import torch
 from torch import nn
 
 from fedul_flwr.engine.in_process import run_in_process
-from fedul_flwr.learning import lanes
+from fedul_flwr.federated.messages import TensorArray
+from fedul_flwr.learning import lanes, local
 from fedul_flwr.learning.task import Batch
+from fedul_flwr.models import build_model
 from tests.support import tape
 from tests.support.runs import assert_same_run, train
 from tests.support.settings import Settings
@@ -254,3 +256,27 @@ def test_steps_that_a_gpu_could_not_repeat_are_not_recorded(
     assert float(step.total) == 3.0
     assert not tapes
     assert "run one kernel at a time" in capsys.readouterr().out
+
+
+def test_a_mean_on_a_device_stays_there_and_is_read_once(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rounds, the second from the tensors of the first; each array is read for one file."""
+    loaded: list[int] = []
+    read: list[int] = []
+    load, plain = local.load_arrays, TensorArray.plain.fget
+
+    def load_arrays(model: nn.Module, arrays: Any) -> None:
+        loaded.append(sum(isinstance(array, torch.Tensor) for array in arrays.values()))
+        load(model, arrays)
+
+    def of(array: TensorArray) -> Any:
+        read.append(array._read is None)
+        return plain(array)
+
+    monkeypatch.setattr(local, "load_arrays", load_arrays)
+    monkeypatch.setattr(TensorArray, "plain", property(of))
+    run(settings, {**SMALL, "method": "supervised", "num_rounds": 2}, 3)
+    weights = len(build_model("mlp", (8, 8, 1), 10).state_dict())
+    assert [count for count in loaded if count] == [weights] * 4
+    assert sum(read) == 2 * weights
