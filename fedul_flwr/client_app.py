@@ -43,6 +43,7 @@ from fedul_flwr.federated.messages import (
     SETTINGS,
     SETUP,
     PlainArray,
+    TensorArray,
     from_records,
     packing_mod,
     to_arrays,
@@ -192,7 +193,9 @@ def _unpack(message: Message, client: Client[Any]) -> tuple[Arrays, dict[str, An
     assert client.setup  # refuses a client that was not set up
     record = cast(ArrayRecord, message.content[ARRAYS])
     config = dict(cast(ConfigRecord, message.content[CONFIG]))
-    return {name: record[name].numpy() for name in client.names_of(record)}, config
+    arrays = {name: record[name] for name in client.names_of(record)}
+    on_device = {name: a.tensor for name, a in arrays.items() if isinstance(a, TensorArray)}
+    return {n: on_device[n] if n in on_device else a.numpy() for n, a in arrays.items()}, config
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, int | float | list[int] | list[float]]:

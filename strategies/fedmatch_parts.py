@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr import method as kit
 from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE
-from fedul_flwr.federated.sparse import decode, encode
+from fedul_flwr.federated.sparse import blocks, decode, encode
 from fedul_flwr.learning.parts import PSI, Parts, flatten, unflatten, unlabeled_part
 
 ROUNDS = "held-rounds"
@@ -267,20 +267,20 @@ def changed_values(
     total = 0
     for part, arrays in parts.items():
         for name, array in arrays.items():
-            pair = array, previous[part][name]
-            new, old = (_cut(one, cutoff) for one in pair) if part == psi else pair
-            total += _count(new - old, threshold)
+            for pair in blocks(array, previous[part][name]):
+                new, old = (_cut(one, cutoff) for one in pair) if part == psi else pair
+                total += _count(new - old, threshold)
     for helper in helpers:
         for name, array in helper.items():
-            new = _cut(array, cutoff)
-            old = _cut(previous[psi][name], cutoff) * (new != 0)
-            total += _count(new - old, threshold)
+            for values, before in blocks(array, previous[psi][name]):
+                new = _cut(values, cutoff)
+                total += _count(new - _cut(before, cutoff) * (new != 0), threshold)
     return total
 
 
 def _cut(values: Float32s, cutoff: float) -> Float32s:
     """``values`` with 0 in place of those of at most ``cutoff``."""
-    return np.where(np.abs(values) > cutoff, values, np.float32(0))
+    return values * (np.abs(values) > cutoff)
 
 
 def _count(differences: Float32s, threshold: float) -> int:

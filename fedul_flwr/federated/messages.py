@@ -402,7 +402,7 @@ def num_bytes(array: Array) -> int:
     return array.num_bytes if isinstance(array, StoredArray | TensorArray) else len(array.data)
 
 
-MOST_IN_MEMORY = 256 * 2**20
+MOST_IN_MEMORY = 64 * 2**20
 """Bytes of a round's replies beyond which the arrays of further ones are on disk."""
 MOST_ON_DEVICE = 2 * 2**30
 """The same of those on a GPU."""

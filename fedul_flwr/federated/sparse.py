@@ -7,7 +7,7 @@ copied values both ends have the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,10 +61,12 @@ def encode(
         return Update(dict(whole), whole, sum(array.size for array in whole.values()))
     update, changed = Update({}, {}, 0), 0
     for name, array in new.items():
-        positions = np.flatnonzero(_differ(array, base[name], threshold))
-        sent = _replaced(base[name], positions, np.ravel(array)[positions])
+        chosen = _differ(array, base[name], threshold)
+        positions = np.flatnonzero(chosen)  # faster to index with than a mask
+        values = np.ravel(array).take(positions)
+        sent = _replaced(base[name], positions, values)
         update.stored[name] = sent
-        update.record.update(_smallest(name, sent, positions))
+        update.record.update(_smallest(name, sent, chosen, positions, values))
         changed += len(positions)
     return update._replace(changed=changed)
 
@@ -93,13 +95,27 @@ def decode(record: Mapping[str, NDArray[Any]], base: Mapping[str, NDArray[Any]])
     return {name: _decode_array(name, record, array) for name, array in base.items()}
 
 
+BLOCK = 1 << 15
+"""Values that are compared at a time: they and what comes between stay in a core's cache."""
+
+
+def blocks(*arrays: NDArray[Any]) -> Iterator[Sequence[NDArray[Any]]]:
+    """Flat views of arrays of one size, :data:`BLOCK` values of each at a time."""
+    flat = [np.ravel(array) for array in arrays]
+    for start in range(0, flat[0].size, BLOCK):
+        yield [array[start : start + BLOCK] for array in flat]
+
+
 def _differ(new: NDArray[Any], base: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
-    """Mask of the values to send."""
+    """Flat mask of the values to send."""
     bits = f"u{new.itemsize}"
-    differ = np.asarray(new.view(bits) != base.view(bits))
-    if threshold > 0 and np.issubdtype(new.dtype, np.floating):
-        with np.errstate(over="ignore", invalid="ignore"):
-            differ &= ~(np.abs(new - base) < threshold)  # not >=, which is false for NaN
+    differ = np.empty(new.size, np.bool_)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for one, other, to_send in blocks(new, base, differ):
+            np.not_equal(one.view(bits), other.view(bits), out=to_send)
+            if threshold > 0 and np.issubdtype(new.dtype, np.floating):
+                near = np.abs(one - other) < threshold  # not >=, which is false for NaN
+                np.greater(to_send, near, out=to_send)
     return differ
 
 
@@ -109,20 +125,23 @@ def _replaced(base: NDArray[Any], positions: NDArray[Any], values: NDArray[Any])
     return after
 
 
-def _smallest(name: str, sent: NDArray[Any], positions: NDArray[np.intp]) -> Arrays:
+def _smallest(
+    name: str,
+    sent: NDArray[Any],
+    chosen: NDArray[np.bool_],
+    positions: NDArray[np.intp],
+    values: NDArray[Any],
+) -> Arrays:
     """The form of an array with the fewest bytes; the simplest one on ties."""
     if len(positions) == 0:
         return {}
     indices, mask = 4 * len(positions), -(-sent.size // 8)
     # A whole array has one header, parts have two.
-    if sent.nbytes <= HEADER + min(indices, mask) + len(positions) * sent.itemsize:
+    if sent.nbytes <= HEADER + min(indices, mask) + values.nbytes:
         return {name: sent}
-    values = sent.reshape(-1)[positions]
     if indices <= mask:
         return {name + INDICES: positions.astype(np.uint32), name + VALUES: values}
-    changed = np.zeros(sent.size, np.bool_)
-    changed[positions] = True
-    return {name + MASK: np.packbits(changed), name + VALUES: values}
+    return {name + MASK: np.packbits(chosen), name + VALUES: values}
 
 
 def _decode_array(

@@ -533,8 +533,7 @@ class Strategy(FlowerStrategy):
         names = [name for name in start if name not in self.buffers]
         for reply, weight in zip(usable, weights, strict=True):
             strip(reply, float(weight), names)
-        together = self._in_one(usable)
-        arrays, metrics = self.base.aggregate_train(server_round + self.round_offset, together)
+        arrays, metrics = self._aggregated(server_round + self.round_offset, usable)
         if arrays is None:
             raise UserError(
                 f"Round {self.record.round}: the base strategy combined no update.", "no-update"
@@ -594,19 +593,22 @@ class Strategy(FlowerStrategy):
 
     # Inside
 
-    def _in_one(self, replies: Sequence[Message]) -> Sequence[Message]:
-        """One reply that has the mean of all, if they are on a device and the base takes a mean."""
-        if not isinstance(self.base, FedAvg) or type(self.base) not in PLAIN_MEANS:
-            return replies
-        weights = [metric(reply, WEIGHT) for reply in replies]
-        contents = [reply.content for reply in replies]
-        records = [cast(ArrayRecord, content[ARRAYS]) for content in contents]
-        if (mean := mean_on_device(records, weights)) is None:
-            return replies
-        metrics = self.base.train_metrics_aggr_fn(contents, WEIGHT)
-        metrics[WEIGHT] = sum(weights)
-        replies[0].content = RecordDict({ARRAYS: mean, METRICS: metrics})
-        return replies[:1]
+    def _aggregated(
+        self, round_number: int, replies: Sequence[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """What the base makes of replies; a mean of models on a device is taken there."""
+        if isinstance(self.base, FedAvg) and type(self.base) in PLAIN_MEANS:
+            weights = [metric(reply, WEIGHT) for reply in replies]
+            contents = [reply.content for reply in replies]
+            records = [cast(ArrayRecord, content[ARRAYS]) for content in contents]
+            if (mean := mean_on_device(records, weights)) is not None:
+                metrics = self.base.train_metrics_aggr_fn(contents, WEIGHT)
+                if type(self.base) in (FedAvg, FedProx):  # the mean is the model
+                    return mean, metrics
+                metrics[WEIGHT] = sum(weights)
+                replies[0].content = RecordDict({ARRAYS: mean, METRICS: metrics})
+                replies = replies[:1]
+        return self.base.aggregate_train(round_number, replies)
 
     def _added_up(self, replies: Sequence[Message]) -> dict[str, Floats]:
         """Reports that the base must not average, taken from ``replies`` and added up."""

@@ -129,6 +129,8 @@ def mean_on_device(records: Sequence[ArrayRecord], weights: Sequence[float]) -> 
         if mean:
             torch._foreach_add_(mean, part)
         mean = mean or part
+    if any(value.is_cuda for value in mean):  # lanes read it, and get the memory of its parts
+        torch.cuda.synchronize()
     return array_record(
         {name: TensorArray.holding(value) for name, value in zip(names, mean, strict=True)}
     )
@@ -159,11 +161,22 @@ def average_buffers(
         if np.issubdtype(np.dtype(previous[name].dtype), np.integer):
             result[name] = previous[name]
         else:
-            layers = np.stack([record[name].numpy() for record in records])
+            layers = _stacked([record[name] for record in records])
             wide = layers.astype(np.float64)
             middle = np.median(wide, axis=0) if robust else np.tensordot(share, wide, axes=1)
             result[name] = PlainArray.of(np.asarray(middle, dtype=layers.dtype))
     return result
+
+
+def _stacked(arrays: Sequence[Array]) -> NDArray[Any]:
+    """``(n, …)``, the values of n arrays, in one copy if they are on a device."""
+    tensors = [array.tensor for array in arrays if isinstance(array, TensorArray)]
+    if len(tensors) < len(arrays):
+        return np.stack([array.numpy() for array in arrays])
+    import torch
+
+    stacked: NDArray[Any] = torch.stack(tensors).cpu().numpy()
+    return stacked
 
 
 def merge(weights: ArrayRecord, buffers: Mapping[str, Array], model: ArrayRecord) -> ArrayRecord:
@@ -178,11 +191,12 @@ def merge(weights: ArrayRecord, buffers: Mapping[str, Array], model: ArrayRecord
     """
     merged = {}
     for name, before in model.items():
-        if name in buffers:
-            merged[name] = buffers[name]
-        else:
-            value = np.asarray(weights[name].numpy(), dtype=np.dtype(before.dtype))
-            merged[name] = PlainArray.of(value)
+        array = buffers[name] if name in buffers else weights[name]
+        stays = isinstance(array, TensorArray) and array.dtype == before.dtype
+        if name not in buffers and not stays:
+            value = np.asarray(array.numpy(), dtype=np.dtype(before.dtype))
+            array = PlainArray.of(value)
+        merged[name] = array
     return array_record(merged)
 
 

@@ -104,6 +104,8 @@ def choose_device(name: str) -> torch.device:
         )
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    # One seed gives the same bits: some of cuDNN's gradients add in any order.
+    torch.backends.cudnn.deterministic |= name == "cuda"
     return torch.device(name)
 
 

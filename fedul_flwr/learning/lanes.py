@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedul_flwr.config.base import AUTO
 from fedul_flwr.learning.device import choose_device
@@ -64,12 +65,15 @@ class Lane:
         self._models: dict[Any, nn.Module] = {}
         self.recorded: dict[Any, Recorded] = {}
         self._stream: Any = None
+        self.pool: Any = None
         if device.type == "cuda":
             torch.cuda.init()  # type: ignore[no-untyped-call]
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             # A graph reads seed and offset of the generator with which it was recorded: lanes
             # must not share them.
             self._draws = torch.cuda.default_generators[self._stream.device.index].clone_state()
+            # Its graphs run one after the other, and leave nothing there that the next one needs.
+            self.pool = torch.cuda.graph_pool_handle()
 
     def model(self, kind: Any, build: Callable[[], nn.Module]) -> nn.Module:
         """Its own model of a kind."""
@@ -92,15 +96,22 @@ class Lane:
 
     def wait(self) -> None:
         """Let others compute until the GPU has done all that this lane has ordered."""
-        if self._stream is None:
-            return
-        done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-        done.record(self._stream)
+        until_done, draws = self._ordered(), torch.get_rng_state()
         _baton.release()
         try:
-            done.synchronize()
+            until_done()
         finally:
             self._begin()
+            torch.set_rng_state(draws)  # others have seeded it
+
+    def _ordered(self) -> Callable[[], object]:
+        """A function that waits for the GPU."""
+        if self._stream is None:
+            return lambda: None
+        done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        done.record(self._stream)
+        wait: Callable[[], object] = done.synchronize
+        return wait
 
     def _begin(self) -> None:
         _baton.acquire()
@@ -126,25 +137,31 @@ class Lanes:
             self._devices = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
         self._free: SimpleQueue[Lane] = SimpleQueue()
         self._made = 0
+        self._threads: ThreadPoolExecutor | None = None
+        self._mine = threading.local()
 
     def map(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         """Results of ``work`` on each of ``tasks``, in their order."""
         rest = list(tasks)
-        if not self._made:  # the first one shows how much memory a lane takes
+        if self._threads is None:  # the first one shows how much memory a lane takes
             before = self._memory() if self._number is None else 0
             self._add(1)
-            yield self._do(work, rest.pop(0))
+            first = self._free.get()
+            with first.at_work():
+                result = work(rest.pop(0))
+            self._free.put(first)
+            yield result
             self._add(self._still(before) if self._number is None else self._number - 1)
-        with ThreadPoolExecutor(self._made) as threads:
-            yield from threads.map(partial(self._do, work), rest)
+            # Each keeps its lane: cuBLAS has memory for every thread that uses a stream.
+            self._threads = ThreadPoolExecutor(self._made, initializer=self._take)
+        yield from self._threads.map(partial(self._do, work), rest)
+
+    def _take(self) -> None:
+        self._mine.lane = self._free.get()
 
     def _do(self, work: Callable[[T], R], task: T) -> R:
-        lane = self._free.get()
-        try:
-            with lane.at_work():
-                return work(task)
-        finally:
-            self._free.put(lane)
+        with self._mine.lane.at_work():
+            return work(task)
 
     def _add(self, count: int) -> None:
         for _ in range(count):
@@ -421,11 +438,14 @@ class Recorded:
         before, draws = [tensor.detach().clone() for tensor in state], _draws(device)
         undo = self._form.remember()
         try:
-            with _no_waiting(device):
+            with _NoWaiting():  # type: ignore[no-untyped-call]
                 for _ in range(2):  # libraries choose their kernels
                     as_it_is()
-            if Form(self._step, self._model).key != self._form.key:
-                raise UnrecordableError("it counts or stores something that is no tensor")
+            after = Form(self._step, self._model)
+            if after.key != self._form.key or list(map(id, after.tensors)) != list(
+                map(id, tensors)
+            ):
+                raise UnrecordableError("it stores something new in place of what it refers to")
             run = record(as_it_is)
         except (UnrecordableError, RuntimeError) as reason:
             _say(self._method, str(reason).strip().splitlines()[0].rstrip("."))
@@ -455,25 +475,35 @@ def _set_draws(state: tuple[Tensor, Tensor | None]) -> None:
         torch.cuda.set_rng_state(state[1])
 
 
-@contextmanager
-def _no_waiting(device: torch.device) -> Iterator[None]:
-    """Context in which what waits for the GPU is an error: nothing that does can be recorded."""
-    if device.type != "cuda":
-        yield
-        return
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+class _NoWaiting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Context in which waiting for values is an error: nothing that does can be recorded.
+
+    CUDA refuses it, too, but then a recording has begun; and torch's own check is for all threads.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        masked = name.lstrip("_").startswith("index") and any(
+            isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8)
+            for index in (args[1] if isinstance(args[1], list | tuple) else ())
+        )
+        if masked or name.startswith(_WAITS):
+            raise UnrecordableError(f"{func} waits for values")
+        return func(*args, **(kwargs or {}))
+
+
+_WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "_unique", "equal")
+"""Beginnings of names of operations that wait for the GPU; so does an index that is a mask."""
 
 
 def _graph(run: Callable[[], None]) -> Callable[[], None]:
     """``run`` as a CUDA graph on the current stream; ``run`` refers to all that it reads."""
     graph = torch.cuda.CUDAGraph()
-    # Other threads may free memory meanwhile.
+    lane = current()
+    assert lane is not None
+    # Other threads may evaluate or free memory meanwhile.
     with torch.cuda.graph(
-        graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"
+        graph, lane.pool, torch.cuda.current_stream(), capture_error_mode="thread_local"
     ):
         run()
 

@@ -444,8 +444,8 @@ def pixel_features(stored: Inputs, points: NDArray[np.int64]) -> NDArray[np.floa
     return features
 
 
-def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> None:
-    """Overwrite every weight and buffer of ``model`` by name, in place.
+def load_arrays(model: nn.Module, arrays: Mapping[str, Any]) -> None:
+    """Overwrite every weight and buffer of ``model`` by name, in place, by arrays or tensors.
 
     A float32 model becomes float64 if the arrays are float64, so that nothing is rounded.
 
@@ -454,7 +454,7 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> 
     ValueError
         If names or shapes differ from the model's.
     """
-    if any(array.dtype == np.float64 for array in arrays.values()):
+    if any(str(array.dtype).endswith("float64") for array in arrays.values()):
         model.double()
     state = model.state_dict(keep_vars=False)
     if set(state) != set(arrays):
@@ -466,15 +466,19 @@ def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> 
                 f"array {name!r} has shape {arrays[name].shape}, "
                 f"the model's has {tuple(tensor.shape)}"
             )
+    tensors = {name: array for name, array in arrays.items() if isinstance(array, Tensor)}
+    others = [name for name in state if name not in tensors]
     with torch.no_grad():
-        if any(tensor.is_cuda for tensor in state.values()):
-            torch._foreach_copy_([*state.values()], _uploaded([arrays[name] for name in state]))
-            return
-        for name, tensor in state.items():
-            if tensor.device.type == "cpu":
-                np.copyto(tensor.numpy(), arrays[name], casting="unsafe")
+        if others and any(tensor.is_cuda for tensor in state.values()):
+            uploaded = _uploaded([arrays[name] for name in others])
+            tensors |= dict(zip(others, uploaded, strict=True))
+        if tensors:
+            torch._foreach_copy_([state[name] for name in tensors], [*tensors.values()])
+        for name in state.keys() - tensors.keys():
+            if state[name].device.type == "cpu":
+                np.copyto(state[name].numpy(), arrays[name], casting="unsafe")
             else:  # torch does not accept read-only arrays
-                tensor.copy_(torch.from_numpy(np.require(arrays[name], requirements="W")))
+                state[name].copy_(torch.from_numpy(np.require(arrays[name], requirements="W")))
 
 
 _last_uploads: dict[int, tuple[list[NDArray[np.generic]], list[Tensor]]] = {}

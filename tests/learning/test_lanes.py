@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Barrier, Thread, get_ident
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +13,10 @@ import torch
 from torch import nn
 
 from fedul_flwr.engine.in_process import run_in_process
-from fedul_flwr.learning import lanes
+from fedul_flwr.federated.messages import TensorArray
+from fedul_flwr.learning import lanes, local
 from fedul_flwr.learning.task import Batch
+from fedul_flwr.models import build_model
 from tests.support import tape
 from tests.support.runs import assert_same_run, train
 from tests.support.settings import Settings
@@ -190,3 +193,90 @@ def test_a_step_takes_values_and_gives_them_back(tapes: list[object]) -> None:
         assert float(step.total) == sum(values)
     assert model.bias.tolist() == [1.0 * 3 + 10.0 * 7]
     assert len(tapes) == 1
+
+
+def test_a_client_that_waits_goes_on_with_its_random_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def drawn(seed: int, lane: lanes.Lane) -> list[Any]:
+        with lane.at_work():
+            torch.manual_seed(seed)
+            before = torch.rand(2)
+            lanes.wait()
+            return [before, torch.rand(2)]
+
+    one, two = (lanes.Lane(torch.device("cpu"), "mine") for _ in range(2))
+    alone = drawn(1, one)
+    other = Thread(target=drawn, args=(2, two))
+    monkeypatch.setattr(one, "_ordered", lambda: lambda: (other.start(), other.join()))
+    assert torch.equal(torch.cat(drawn(1, one)), torch.cat(alone))
+
+
+def test_threads_keep_their_lanes() -> None:
+    """So a GPU's libraries have memory for as many pairs of threads and streams as lanes."""
+    crowd = lanes.Lanes(3, torch.device("cpu"), "mine")
+    at_once = Barrier(3)
+
+    def pair(_: int) -> tuple[int, int]:
+        lane = lanes.current()
+        assert lane is not None
+        lane._ordered = lambda: at_once.wait  # type: ignore[method-assign]
+        lanes.wait()
+        return get_ident(), id(lane)
+
+    assert list(crowd.map(lambda n: 2 * n, [1, 2])) == [2, 4]
+    pairs = {one for _ in range(5) for one in crowd.map(pair, range(3))}
+    assert len(pairs) == len({lane for _, lane in pairs}) == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda step, batch: setattr(step, "total", step.total + batch.inputs.sum()),
+        lambda step, batch: step.total.add_(batch.inputs[batch.inputs > 0].sum()),
+        lambda step, batch: step.total.add_(float(batch.inputs.sum())),
+        lambda step, batch: step.total.add_(batch.inputs[batch.inputs.nonzero()[:, 0]].sum()),
+    ],
+    ids=["new tensor", "mask", "value", "positions"],
+)
+def test_steps_that_a_gpu_could_not_repeat_are_not_recorded(
+    change: Any, tapes: list[object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Step:
+        def __init__(self) -> None:
+            self.total = torch.zeros(())
+
+        def __call__(self, batch: Batch) -> None:
+            change(self, batch)
+
+    model, step = nn.Linear(1, 1), Step()
+    with lanes.Lane(torch.device("cpu"), "mine").at_work(), lanes.recorded(step, model) as run:
+        for value in (1.0, 2.0):
+            run(Batch(torch.full((1,), value), torch.zeros(1)))
+    assert float(step.total) == 3.0
+    assert not tapes
+    assert "run one kernel at a time" in capsys.readouterr().out
+
+
+def test_a_mean_on_a_device_stays_there_and_is_read_once(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rounds, the second from the tensors of the first; each array is read for one file."""
+    loaded: list[int] = []
+    read: list[int] = []
+    load, plain = local.load_arrays, TensorArray.plain.fget
+
+    def load_arrays(model: nn.Module, arrays: Any) -> None:
+        loaded.append(sum(isinstance(array, torch.Tensor) for array in arrays.values()))
+        load(model, arrays)
+
+    def of(array: TensorArray) -> Any:
+        read.append(array._read is None)
+        return plain(array)
+
+    monkeypatch.setattr(local, "load_arrays", load_arrays)
+    monkeypatch.setattr(TensorArray, "plain", property(of))
+    run(settings, {**SMALL, "method": "supervised", "num_rounds": 2}, 3)
+    weights = len(build_model("mlp", (8, 8, 1), 10).state_dict())
+    assert [count for count in loaded if count] == [weights] * 4
+    assert sum(read) == 2 * weights

@@ -1,8 +1,7 @@
 """A step's operations on a CPU, recorded once and repeated as a CUDA graph repeats kernels.
 
 A tape has the operations with the values of Python that they got, and the tensors that they read
-and wrote. To play it means to do the same again in the same memory. What reads a value of a tensor,
-or gives tensors whose shape depends on values, is refused as on a GPU.
+and wrote. To play it means to do the same again in the same memory.
 """
 
 from __future__ import annotations
@@ -15,9 +14,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal", "is_nonzero")
-"""Operations for whose results one waits for a GPU."""
-
 
 class Tape(TorchDispatchMode):
     """Context that records all operations."""
@@ -28,8 +24,6 @@ class Tape(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
-        if func.overloadpacket.__name__.startswith(WAITS) or _picks(func, args):
-            raise RuntimeError(f"{func} waits for the GPU")
         result = func(*args, **named)
         self._done.append((func, args, named, _made(result, (args, named))))
         return result
@@ -41,13 +35,6 @@ class Tape(TorchDispatchMode):
                 again = func(*args, **named)
                 for old, new in zip(made, _made(again, (args, named)), strict=True):
                     old.copy_(new)
-
-
-def _picks(func: Any, args: Any) -> bool:
-    """Whether an index is a mask."""
-    if func.overloadpacket.__name__ not in ("index", "index_put", "index_put_", "_index_put_impl_"):
-        return False
-    return any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
 
 
 def _made(result: Any, given: Any) -> list[Tensor]:
