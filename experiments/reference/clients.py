@@ -23,12 +23,15 @@ ROWS = {
     "FixMatch": {},
     "UDA": {"method": "uda"},
     "SAGE": {"method": "sage"},
+    # It projects features and rows of the last layer.
+    "ProxyFL": {"method": "proxyfl", "model": "wrn28-2+projections"},
     # Its paper's weight of labels, and so a tenth of the step.
     "FedMatch": {"method": "fedmatch", "ssl.supervised-weight": 10.0, "learning-rate": 0.003},
     "XCLP": {"method": "xclp"},
     "local LP": {"method": "local-lp"},
     "network's labels": {"method": "pseudo-label"},
     "FedSem+": {"method": "fedsem"},
+    "CBAFed": {"method": "cbafed"},
     # It has two heads.
     "FedSiam": {"method": "fedsiam", "model": "wrn28-2+head"},
     "XCLP with a last head": {"method": "xclp", "head": "closed-form"},
@@ -48,6 +51,7 @@ def columns(quick: bool) -> Iterator[Column]:
             settings["labels.total"] = 75 if data == XRAYS else 250
         rows["closed form"]["model"] = "linear" if data == FEATURES else "random-features"
         rows["FedSiam"]["model"] = f"{settings['model']}+head"  # it has two heads
+        rows["ProxyFL"]["model"] = f"{settings['model']}+projections"
         yield Column(f"{data} {split}", settings, rows, clients)
 
 
@@ -60,8 +64,8 @@ TABLE = Table(
         "their rounds on labels alone; an epoch of their second stage is a pass over all "
         "points, and one of the others over the labels. So rows make unequal numbers of steps, "
         "and the table ranks no methods: over a quick run on Fashion-MNIST IID a client makes "
-        "60 with labels alone, FixMatch and SAGE, 120 with FedMatch, 735 with XCLP and 1,410 "
-        "with FedSiam. The row with all labels is a bound and has no rank."
+        "60 with labels alone, FixMatch, SAGE and ProxyFL, 120 with FedMatch, 735 with XCLP and "
+        "1,410 with FedSiam. The row with all labels is a bound and has no rank."
     ),
     unranked=["all labels", "XCLP with a last head"],
     named={"XCLP": [], "closed form": []},
