@@ -29,16 +29,12 @@ class FixMatchClient(kit.Client[kit.PartlyLabeledData]):
 
     def task(self, round: kit.Round) -> kit.Task:
         """Cross-entropy of both kinds of labels."""
-        weights = self.settings[kit.ConsistencySettings]
         threshold = self.settings[FixMatchSettings].threshold
         objective = learning.MatchingObjective(
             supervised=learning.scaled_cross_entropy(1.0),
-            supervised_weight=weights.supervised_weight,
             consistency=learning.fixmatch_loss,
-            unsupervised_weight=weights.unsupervised_weight,
             threshold=kit.smallest_top(self.data, self.model, threshold, round),
-            strong_view=learning.strong_view(self.settings),
-            weak_view=learning.weak_view(self.settings),
+            **kit.weights_and_views(self.settings),
         )
         return kit.streamed_task(self.data, round, objective)
 

@@ -5,7 +5,6 @@ It is FixMatch with other targets, for labels at some points of every client.
 
 from __future__ import annotations
 
-import copy
 from typing import ClassVar
 
 from fedul_flwr import learning
@@ -28,16 +27,10 @@ class SAGEClient(kit.Client[kit.PartlyLabeledData]):
 
     def task(self, round: kit.Round) -> kit.Task:
         """Cross-entropy of given labels, and the divergence from the corrected ones."""
-        plan, weights = round.plan, self.settings[kit.ConsistencySettings]
         objective = learning.SageObjective(
-            received=learning.move_model(
-                copy.deepcopy(self.model), plan.device, plan.precision
-            ).eval(),
+            received=kit.received_model(self.model, round),
             threshold=self.settings[SAGESettings].threshold,
-            supervised_weight=weights.supervised_weight,
-            unsupervised_weight=weights.unsupervised_weight,
-            strong_view=learning.strong_view(self.settings),
-            weak_view=learning.weak_view(self.settings),
+            **kit.weights_and_views(self.settings),
         )
         return kit.streamed_task(self.data, round, objective)
 

@@ -16,18 +16,14 @@ class UDAClient(kit.Client[kit.PartlyLabeledData]):
 
     def task(self, round: kit.Round) -> kit.Task:
         """Annealed cross-entropy plus the divergence of the strong view's prediction."""
-        weights = self.settings[kit.ConsistencySettings]
         learned = learning.signal_threshold(
             round.number, self.settings.num_rounds, self.data.num_classes
         )
         objective = learning.MatchingObjective(
             supervised=learning.annealed_cross_entropy(learned),
-            supervised_weight=weights.supervised_weight,
             consistency=learning.uda_loss,
-            unsupervised_weight=weights.unsupervised_weight,
             threshold=0.0,
-            strong_view=learning.strong_view(self.settings),
-            weak_view=learning.weak_view(self.settings),
+            **kit.weights_and_views(self.settings),
         )
         return kit.streamed_task(self.data, round, objective)
 

@@ -80,10 +80,12 @@ from fedul_flwr.federated.client_policy import (
 )
 from fedul_flwr.federated.client_training import (
     labeling_views,
+    received_model,
     smallest_top,
     staged_points,
     staged_task,
     streamed_task,
+    weights_and_views,
 )
 from fedul_flwr.federated.disclosure import (
     ACCOUNT,
@@ -102,6 +104,7 @@ from fedul_flwr.federated.disclosure import (
     only_when,
 )
 from fedul_flwr.federated.grid import RoundRecord
+from fedul_flwr.federated.heads import last_layer
 from fedul_flwr.federated.masked_update import Summed, Update, from_steps, in_steps
 from fedul_flwr.federated.messages import (
     ARRAYS,

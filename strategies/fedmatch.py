@@ -153,9 +153,7 @@ class FedMatchStrategy(kit.Strategy):
     @cached_property
     def helpers(self) -> learning.HelperChoice:
         """Choice of each client's helpers."""
-        setup: Mapping[str, Any] = self.setup.values
-        shape = tuple(setup["model-shape"])
-        return learning.HelperChoice(self.settings, shape, self.num_classes)
+        return learning.HelperChoice(self.settings, self.model_shape, self.num_classes)
 
     def _returned(self, parts: Parts) -> list[str]:
         """Parts that clients return: not sigma if only the server trains it, but in a secure sum,

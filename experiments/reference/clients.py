@@ -8,6 +8,8 @@ from fedul_flwr.experiments.table import Column, Table
 from .protocol import FEATURES, XRAYS, cells
 from .search import SEARCH
 
+EQUAL_STEPS = {(FEATURES, "IID")}
+"""Columns in which all rows make so many steps."""
 STEPS = 30
 """Of each client in a round, where they are equal: ten epochs over 25 labels, three over 500 points
 with batches of 60."""
@@ -26,12 +28,15 @@ ROWS = {
     "FixMatch": {},
     "UDA": {"method": "uda"},
     "SAGE": {"method": "sage"},
+    # It projects features and rows of the last layer.
+    "ProxyFL": {"method": "proxyfl", "model": "wrn28-2+projections"},
     # Its paper's weight of labels, and so a tenth of the step.
     "FedMatch": {"method": "fedmatch", "ssl.supervised-weight": 10.0, "learning-rate": 0.003},
     "XCLP": {"method": "xclp"},
     "local LP": {"method": "local-lp"},
     "network's labels": {"method": "pseudo-label"},
     "FedSem+": {"method": "fedsem"},
+    "CBAFed": {"method": "cbafed"},
     # It has two heads.
     "FedSiam": {"method": "fedsiam", "model": "wrn28-2+head"},
     "XCLP with a last head": {"method": "xclp", "head": "closed-form"},
@@ -49,11 +54,12 @@ def columns(quick: bool) -> Iterator[Column]:
         if quick:
             settings["semi.labels-only-rounds"] = 15
             settings["labels.total"] = 75 if data == XRAYS else 250
-        if data == FEATURES:
+        if (data, split) in EQUAL_STEPS:
             del settings["local-epochs"]
             settings["local-steps"] = STEPS
         rows["closed form"]["model"] = "linear" if data == FEATURES else "random-features"
         rows["FedSiam"]["model"] = f"{settings['model']}+head"  # it has two heads
+        rows["ProxyFL"]["model"] = f"{settings['model']}+projections"
         yield Column(f"{data} {split}", settings, rows, clients)
 
 
@@ -63,11 +69,11 @@ TABLE = Table(
     measures=["test-error", "last-error", "steps", "seconds", "megabytes"],
     note=(
         "50 labels a client, quick 25, and 15 of X-rays. Methods in two stages spend half of "
-        "their rounds on labels alone. In columns of features every client makes 30 steps a "
-        "round, whatever the method (local-steps; FedMatch one for each of its two parts, the "
-        "closed form none). Columns of images have an epoch a round, over the labels or, in the "
-        "second of two stages, over all points: over a quick run on Fashion-MNIST IID a client "
-        "makes 60 steps with labels alone, FixMatch and SAGE, 120 with FedMatch, 735 with XCLP "
+        "their rounds on labels alone. On features, IID, every client makes 30 steps a round, "
+        "whatever the method (local-steps; FedMatch so many for each of its two parts, the closed "
+        "form none). The other columns have an epoch a round, over the labels or, in the second "
+        "of two stages, over all points: over a quick run on Fashion-MNIST IID a client makes 60 "
+        "steps with labels alone, FixMatch, SAGE and ProxyFL, 120 with FedMatch, 735 with XCLP "
         "and 1,410 with FedSiam, so these columns rank no methods. The row with all labels is a "
         "bound and has no rank."
     ),

@@ -16,7 +16,7 @@ from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
-from fedul_flwr.config.shared import VIEWS, is_function
+from fedul_flwr.config.shared import VIEWS, is_function, split_extension
 from fedul_flwr.errors import UserError
 
 AUTO_KEYS = (
@@ -80,7 +80,7 @@ def auto_values(
     count = "the server does not know how many points a client has"
     if size.points is not None:
         count = f"a client has about {round(size.points):,} points"
-    large = chosen.removesuffix("+head") in LARGE_STEP_MODELS
+    large = split_extension(chosen)[0] in LARGE_STEP_MODELS
     differs = updates and model == AUTO and chosen != _model(size.shape, clips=False)
     without = f"; dp.clipping = {clipping!r} forbids batch norm" if differs else ""
     return {

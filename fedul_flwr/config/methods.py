@@ -155,6 +155,8 @@ METHODS = Registry(
         "uda": "fedul_flwr.baselines.uda:METHOD",
         "fixmatch": "fedul_flwr.baselines.fixmatch:METHOD",
         "sage": "fedul_flwr.baselines.sage:METHOD",
+        "proxyfl": "fedul_flwr.baselines.proxyfl:METHOD",
+        "cbafed": "fedul_flwr.baselines.cbafed:METHOD",
         "semifl": "fedul_flwr.baselines.semifl:METHOD",
         "all-labels": "fedul_flwr.baselines.all_labels:METHOD",
         "given-labels": "fedul_flwr.baselines.given_labels:METHOD",

@@ -280,7 +280,17 @@ def _name_or_reference(*names: str) -> tuple[AfterValidator]:
 
 PRETRAINED = "torchvision"
 """Value of `start-from` for torchvision's pretrained weights."""
-OF_MLP = only_with("model", AUTO, "mlp", "mlp+head")
+MODEL_EXTENSIONS = ("head", "projections")
+"""What ``+NAME`` behind the name of a model adds to it."""
+
+
+def split_extension(model: str) -> tuple[str, str]:
+    """The name of a model, and what is added to it; empty for nothing."""
+    plain, _, extension = model.rpartition("+")
+    return (plain, extension) if extension in MODEL_EXTENSIONS and plain else (model, "")
+
+
+OF_MLP = only_with("model", AUTO, "mlp", *(f"mlp+{added}" for added in MODEL_EXTENSIONS))
 PLATEAUS = ("plateau", "client-plateau")
 """Schedules that follow the validation loss."""
 PLATEAU = only_with("learning-rate-schedule", *PLATEAUS)
@@ -296,8 +306,9 @@ class TrainingSettings(DataSettings):
 
     model: str = AUTO
     """Name of a built-in model, `torchvision:NAME` for one of torchvision's, or
-    `package.module:function` of your own; `+head` behind it adds a second linear layer. `auto`
-    here and below follows from the size of the data (docs/defaults.md)."""
+    `package.module:function` of your own; `+head` behind it adds a second linear layer, and
+    `+projections` those of `proxyfl`. `auto` here and below follows from the size of the data
+    (docs/defaults.md)."""
     model_width: Annotated[int, Field(ge=1, le=65536), OF_MLP] = ModelOptions().width
     """Units of each hidden layer of `mlp`."""
     model_layers: Annotated[int, Field(ge=1, le=64), OF_MLP] = ModelOptions().layers
@@ -380,7 +391,7 @@ class TrainingSettings(DataSettings):
     def _check_training(self) -> Self:
         if self.augment == "mixup" and not self.mixup:
             raise ValueError("augment = 'mixup' needs a share of the other point: set mixup = 0.2")
-        plain = self.model.removesuffix("+head")
+        plain, _ = split_extension(self.model)
         of_torchvision = self.model.startswith(f"{PRETRAINED}:") or plain in PRETRAINED_MODELS
         if self.start_from == PRETRAINED and not of_torchvision:
             others = " or ".join(map(repr, PRETRAINED_MODELS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy as np
 from fedul_flwr import learning
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.method_settings import (
+    ConsistencySettings,
     PseudoLabelSettings,
     StageSettings,
     WeakViewSettings,
@@ -174,10 +176,27 @@ def smallest_top(
     return learning.threshold_for(threshold, top)
 
 
+def weights_and_views(settings: RunConfig) -> dict[str, Any]:
+    """Weights and views of labeled and unlabeled points in one loss, as its classes take them."""
+    weights = settings[ConsistencySettings]
+    return {
+        "supervised_weight": weights.supervised_weight,
+        "unsupervised_weight": weights.unsupervised_weight,
+        "strong_view": learning.strong_view(settings),
+        "weak_view": learning.weak_view(settings),
+    }
+
+
+def received_model(model: nn.Module, round: Round) -> nn.Module:
+    """A copy of the model that a client received, in evaluation mode, where it trains."""
+    plan = round.plan
+    return learning.move_model(copy.deepcopy(model), plan.device, plan.precision).eval()
+
+
 def streamed_task(
     data: PartlyLabeledData,
     round: Round,
-    objective: learning.MatchingObjective | learning.SageObjective,
+    objective: learning.MatchingObjective | learning.ProxyObjective | learning.SageObjective,
 ) -> Task:
     """One loss of labeled and unlabeled points, on labeled and unlabeled batches."""
     return Task(data.labeled_and_unlabeled(round), objective, objective.confidence.reports)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from flwr.serverapp import Grid
@@ -42,6 +42,9 @@ from fedul_flwr.propagation.privacy import fresh_gaussians, gaussian_sigma
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.session import FEWEST
 from fedul_flwr.secure.vector_sum import TooFewLeftError
+
+if TYPE_CHECKING:
+    from torch import nn
 
 OwnSums = Callable[[Arrays], SoftSums]
 """The server's own sums by a model."""
@@ -168,13 +171,34 @@ class Made(NamedTuple):
     clients: int
 
 
-def _head_names(settings: RunConfig, shape: InputShape, num_classes: int) -> tuple[str, str]:
-    """Names of the last layer's weight and bias."""
+def last_layer(settings: RunConfig, shape: InputShape, num_classes: int) -> tuple[str, nn.Linear]:
+    """The last linear layer of a run's model, and the name of its weight.
+
+    Raises
+    ------
+    UserError
+        If there is none, or its weight is computed from other arrays.
+    """
     from fedul_flwr.models.parts import feature_layer
     from fedul_flwr.models.registry import build_model
 
     model = build_model(settings.model, shape, num_classes, options=settings.model_options)
     layer = feature_layer(model)
+    name = next(name for name, module in model.named_modules() if module is layer)
+    if f"{name}.weight" not in dict(model.named_parameters()):
+        raise UserError(
+            f"Setting model = {settings.model!r}: the weight of its last layer is computed from "
+            f"other arrays (weight normalization), and method {settings.method!r} sets it: choose "
+            "another model.",
+            "model-unfit",
+            setting="model",
+        )
+    return f"{name}.weight", layer
+
+
+def _head_names(settings: RunConfig, shape: InputShape, num_classes: int) -> tuple[str, str]:
+    """Names of the last layer's weight and bias."""
+    name, layer = last_layer(settings, shape, num_classes)
     problem = ""
     if layer.bias is None:
         problem = "a last layer without biases"
@@ -187,8 +211,7 @@ def _head_names(settings: RunConfig, shape: InputShape, num_classes: int) -> tup
             "model-unfit",
             setting="model",
         )
-    name = next(name for name, module in model.named_modules() if module is layer)
-    return f"{name}.weight", f"{name}.bias"
+    return name, f"{name.removesuffix('weight')}bias"
 
 
 class ClosedFormHeads:

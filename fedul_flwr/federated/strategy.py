@@ -49,7 +49,7 @@ from fedul_flwr.config.sections import (
 )
 from fedul_flwr.config.shared import MORE_THAN_MODELS, is_function
 from fedul_flwr.data.class_priors import uniform_prior
-from fedul_flwr.data.types import Arrays, Content, Floats, Value, below, count
+from fedul_flwr.data.types import Arrays, Content, Floats, InputShape, Value, below, count
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.client_policy import ClientPolicy, policy_for
 from fedul_flwr.federated.columns import ColumnPooling
@@ -192,13 +192,12 @@ class Strategy(FlowerStrategy):
         self.heads: ClosedFormHeads | None = None
         if settings.makes_heads:
             of_server = trainer.soft_sums if trainer is not None else None
-            shape = tuple(cast(Sequence[int], setup.values["model-shape"]))
             self.heads = ClosedFormHeads(
                 settings,
                 self.registry,
                 self.sums,
                 of_server,
-                shape,
+                self.model_shape,
                 self.num_classes,
                 self.head_every,
             )
@@ -407,6 +406,11 @@ class Strategy(FlowerStrategy):
     def record(self) -> RoundRecord:
         """The record of the current round."""
         return self.rounds.record
+
+    @property
+    def model_shape(self) -> InputShape:
+        """Shape of a point as the model takes it."""
+        return tuple(cast(Sequence[int], self.setup.values["model-shape"]))
 
     @property
     def num_classes(self) -> int:

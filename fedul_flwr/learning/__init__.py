@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fedul_flwr.learning.plan import *
     from fedul_flwr.learning.poisson_binomial import *
     from fedul_flwr.learning.proportions import *
+    from fedul_flwr.learning.proxies import *
     from fedul_flwr.learning.pseudo_label_task import *
     from fedul_flwr.learning.pseudo_labels import *
     from fedul_flwr.learning.sage import *
@@ -50,6 +51,7 @@ _MODULES = {
     "plan": "LocalPlan local_plan plateau ramp_up signal_threshold",
     "poisson_binomial": "CountLoss",
     "proportions": "ProportionLoss bags_of over_bags",
+    "proxies": "ProxyObjective trained_rows",
     "pseudo_label_task": "PseudoLabels WeightedPoints scaled_cross_entropy weighted_points "
     "weighted_task",
     "pseudo_labels": "FixMixObjective network_labels released_network_labels",

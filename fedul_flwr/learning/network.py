@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedul_flwr.learning.device import autocast, choose_dtype, has_strides
+from fedul_flwr.models.parts import feature_layer, inputs_of
 
 
 class Network:
@@ -57,6 +58,12 @@ class Network:
         with autocast(self._device, self._dtype, strided=self._strided):
             first, second = heads(self._never_alone(inputs))
         return first[: len(inputs)].to(self._wide), second[: len(inputs)].to(self._wide)
+
+    def features_and_logits(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs ``(n, d)`` of the last linear layer, and logits, in one pass."""
+        with inputs_of(feature_layer(self.model)) as features:
+            logits = self(inputs)
+        return features[-1][: len(inputs)].to(logits), logits
 
     def _never_alone(self, inputs: Tensor) -> Tensor:
         """Duplicate a single point: batch norm in training needs two; the output is the same."""

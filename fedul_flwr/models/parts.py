@@ -124,34 +124,59 @@ def only_heads(model: nn.Module) -> Iterator[None]:
             layer.train(was)
 
 
-SUFFIX = "+head"
+class Extended(nn.Module):
+    """``model`` with further layers, named in ``added``; the names of its arrays get ``model.``.
+
+    It behaves like ``model``. The layers are registered before the model, so that the last linear
+    layer of both is the model's.
+    """
+
+    added: tuple[str, ...]
+    model: nn.Module
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits ``(n, K)`` of the model."""
+        logits: Tensor = self.model(inputs)
+        return logits
 
 
-class TwoHeads(nn.Module):
+class TwoHeads(Extended):
     """``model`` with a second head, linear in the inputs of its last linear layer.
 
-    It behaves like ``model``: ``forward`` returns the logits of the first head. The second head's
-    arrays are ``second.weight`` and ``second.bias``; names of the others have the prefix
-    ``model.``.
+    ``forward`` returns the logits of the first head.
     """
+
+    added = ("second",)
 
     def __init__(self, model: nn.Module, num_classes: int) -> None:
         super().__init__()
         layer = feature_layer(model)
-        # Before the model, so that the last linear layer of both is the model's.
         self.second = nn.Linear(layer.in_features, num_classes)
         self.model = model
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Logits ``(n, K)`` of the first head."""
-        logits: Tensor = self.model(inputs)
-        return logits
 
     def both(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Logits ``(n, K)`` of the first and of the second head, in one pass."""
         with inputs_of(feature_layer(self.model)) as features:
             logits = self(inputs)
         return logits, self.second(features[-1])
+
+
+class Projected(Extended):
+    """``model`` with a linear layer each for its features and for the rows of its last layer."""
+
+    added = ("of_features", "of_rows")
+
+    def __init__(self, model: nn.Module, num_classes: int) -> None:
+        del num_classes
+        super().__init__()
+        width = feature_layer(model).in_features
+        self.of_features = nn.Linear(width, width)
+        self.of_rows = nn.Linear(width, width, bias=False)
+        self.model = model
+
+
+EXTENSIONS: dict[str, type[TwoHeads | Projected]] = {"head": TwoHeads, "projections": Projected}
+"""Classes of models with further layers, by :data:`~fedul_flwr.config.shared.MODEL_EXTENSIONS`."""
 
 
 # Random features of images, a fixed layer behind which a head in closed form learns.

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from fedul_flwr.config.base import load_reference, nearest, shown, user_code
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.shared import ModelOptions
+from fedul_flwr.config.shared import ModelOptions, split_extension
 from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.types import InputShape, network_shape
 from fedul_flwr.errors import UserError
 from fedul_flwr.models import cnns, resnets
 from fedul_flwr.models.mlp import linear, mlp, mlp_linear
-from fedul_flwr.models.parts import SUFFIX, TwoHeads, random_features
+from fedul_flwr.models.parts import EXTENSIONS, random_features
 from fedul_flwr.models.resnets import PREFIX, TorchvisionModel
 
 Builder = Callable[[InputShape, int], nn.Module]
@@ -60,8 +60,8 @@ def build_model(
     Parameters
     ----------
     name : a key of :data:`MODELS`, ``torchvision:NAME``, or ``package.module:function`` of a
-        function that takes ``(input_shape, num_classes)`` and returns a module; with ``+head``
-        behind it the model gets a second head (:class:`~fedul_flwr.models.parts.TwoHeads`).
+        function that takes ``(input_shape, num_classes)`` and returns a module; ``+head`` or
+        ``+projections`` behind it adds layers (:data:`~fedul_flwr.models.parts.EXTENSIONS`).
 
     Examples
     --------
@@ -69,7 +69,7 @@ def build_model(
     >>> tuple(model(torch.zeros(2, 4)).shape)
     (2, 3)
     """
-    plain = name.removesuffix(SUFFIX)
+    plain, extension = split_extension(name)
     builder = _find(plain)
     if len(input_shape) == 1 and not _is_own(plain) and plain not in FOR_VECTORS:
         others = " or ".join(f"model = {other!r}" for other in FOR_VECTORS)
@@ -88,7 +88,7 @@ def build_model(
             model = _try_reference(plain, builder, input_shape, num_classes)
         else:
             model = builder(input_shape, num_classes)
-        return model if plain == name else TwoHeads(model, num_classes)
+        return EXTENSIONS[extension](model, num_classes) if extension else model
 
 
 def fresh_model(settings: RunConfig, input_shape: InputShape, num_classes: int) -> nn.Module:

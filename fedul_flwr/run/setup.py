@@ -37,7 +37,7 @@ from fedul_flwr.federated.grid import PackingGrid
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.learning.device import choose_device, choose_dtype
-from fedul_flwr.models.parts import TwoHeads
+from fedul_flwr.models.parts import Extended
 from fedul_flwr.models.resnets import TorchvisionModel, pretrained_arrays
 from fedul_flwr.run.server_data import ServerData, open_server_data
 
@@ -52,10 +52,10 @@ def load_starting_weights(
     """Replace the random weights of ``model``, in place, by those that ``source`` names.
 
     Arrays are matched by name and shape. Heads (the last linear layer, and a second one) keep their
-    random weights if the source has none or one for another number of classes. A model with two
-    heads also accepts the weights of the same model with one.
+    random weights if the source has none or one for another number of classes. A model with added
+    layers also accepts the weights of the same model without.
     """
-    plain = model.model if isinstance(model, TwoHeads) else model
+    plain = model.model if isinstance(model, Extended) else model
     if source == PRETRAINED:
         assert isinstance(plain, TorchvisionModel)  # checked with the settings
         weights = _pretrained(plain)
@@ -63,7 +63,8 @@ def load_starting_weights(
         weights = _of_class_names(plain, source, class_names)
     else:
         weights = _read(source)
-    if isinstance(model, TwoHeads) and not any(name.startswith("second.") for name in weights):
+    added = tuple(f"{name}." for name in model.added) if isinstance(model, Extended) else ()
+    if added and not any(name.startswith(added) for name in weights):
         weights = {f"model.{name}": array for name, array in weights.items()}
     return _overwrite(model, weights, source)
 
@@ -103,10 +104,9 @@ def _misfits(
 
 
 def _heads(model: nn.Module) -> list[str]:
-    """Names of the last linear layer and of a second head."""
+    """Names of the last linear layer and of added ones."""
     layers = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    second = ["second"] if isinstance(model, TwoHeads) else []
-    return [*layers[-1:], *second]
+    return [*layers[-1:], *(model.added if isinstance(model, Extended) else ())]
 
 
 def _pretrained(model: TorchvisionModel) -> dict[str, Tensor]:

@@ -76,6 +76,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "uda": MATCHED,
     "fixmatch": MATCHED,
     "sage": MATCHED,
+    "proxyfl": MATCHED,
+    "cbafed": STAGED,
     "semifl": {**BY_LABELS_AT_SERVER, "model": TINY, "semifl.threshold": 0.1},
     "semifl, learning status": {
         **{**BY_LABELS_AT_SERVER, "model": TINY, "semifl.learning-status": True},

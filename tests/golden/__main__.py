@@ -93,6 +93,11 @@ RUNS: dict[str, str] = {
     ),
     "fixmatch-weak": f'{LABELS} method="fixmatch" views.weak=true augment="rotate"',
     "sage": f'{LABELS} method="sage" sage.threshold=0.2 learning-rate=0.01',
+    "cbafed": f'{STAGES} method="cbafed" cbafed.threshold=0.2 num-rounds=7',
+    "proxyfl": (
+        f'{LABELS} method="proxyfl" model="mlp+projections" proxyfl.threshold=0.2'
+        " proxyfl.row-epochs=5 learning-rate=0.01"
+    ),
     "semifl": (
         f'{SMALL} method="semifl" scenario.labels-at="server" server-fraction=0.1 num-rounds=3'
         ' semifl.threshold=0.3 optimizer="sgd" momentum=0.9 learning-rate=0.03 base="fedavgm"'

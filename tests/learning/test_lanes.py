@@ -54,6 +54,7 @@ RECORDED: dict[str, dict[str, Any]] = {
     },
     "uda": {**LABELS, "method": "uda"},
     "sage": {**LABELS, "method": "sage", "sage.threshold": 0.2},
+    "proxyfl": {**LABELS, "method": "proxyfl", "model": "mlp+projections"},
     "semifl": {
         **{**SERVER, "method": "semifl", "semifl.threshold": 0.3, "optimizer": "sgd", **CNN},
         **{"momentum": 0.9, "augment": "affine", "base": "fedavgm"},

@@ -50,6 +50,24 @@ def test_the_first_head_and_its_weights_are_the_models_without_a_second(name: st
     assert all(state[key].equal(own[key]) for key in own)
 
 
+@pytest.mark.parametrize("method", ["proxyfl", "closed-form-labels"])
+def test_a_last_layer_with_weight_normalization_is_refused_where_it_would_be_set(
+    settings: Callable[..., RunConfig], method: str
+) -> None:
+    quick = {"num_rounds": 2, "image_size": 12, "model": "cnn13-quarter", "labels.total": 40}
+    with refuses("model-unfit", setting="model"):
+        train(settings(method=method, **quick), 3)
+
+
+def test_projections_stand_before_the_model_whose_weights_stay() -> None:
+    plain, model = (build_model(name, (4,), 3, seed=3) for name in ("mlp", "mlp+projections"))
+    assert feature_layer(model) is feature_layer(model.model)
+    points = torch.rand(2, 4)
+    assert model(points).equal(plain(points))
+    added = {"of_features.weight", "of_features.bias", "of_rows.weight"}
+    assert added == {key for key in model.state_dict() if not key.startswith("model.")}
+
+
 def test_what_has_no_linear_layer_gets_no_second_head() -> None:
     with refuses("model-unfit"):
         build_model("torchvision:squeezenet1_1+head", (32, 32, 3), 5)

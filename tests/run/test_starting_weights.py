@@ -49,6 +49,8 @@ Saved = Callable[..., str]
         ("mlp+head", 10, "mlp+head", []),
         # A second head is added to a model with one.
         ("mlp", 10, "mlp+head", ["second.weight", "second.bias"]),
+        ("mlp", 10, "mlp+projections",
+         ["of_features.weight", "of_features.bias", "of_rows.weight"]),
         # Heads of other classes stay fresh.
         ("mlp", 7, "mlp", ["5.weight", "5.bias"]),
         ("cnn13-quarter", 7, "cnn13-quarter",

@@ -59,7 +59,7 @@ PARTLY_LABELED: dict[str, type[Client]] = {
     GIVEN_METHOD: GivenClient,
     **clients_of("xclp", "xclp-predict", "labels-only", "local-lp", "pseudo-label", "fedsem"),
     **clients_of("fedsiam", "fedmatch", "uda", "fixmatch", "sage", "semifl", "all-labels"),
-    **clients_of("given-labels"),
+    **clients_of("given-labels", "proxyfl", "cbafed"),
 }
 """Clients of methods that learn from labels of some points, or of all."""
 AUDITED = UNLABELED | PARTLY_LABELED
