@@ -13,7 +13,7 @@ from fedul_flwr.experiments.table import read_table
 from fedul_flwr.experiments.table_plan import Device, plan_columns
 
 (COLUMN,) = plan_columns(
-    read_table(Path("experiments"), "reference/clients"),
+    read_table(Path("experiments"), "reference/equal-steps"),
     ["CIFAR-10 features IID"],
     "quick",
     (1,),
