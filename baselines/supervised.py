@@ -47,6 +47,8 @@ class LabeledData(kit.ClientData):
     def examples(self) -> kit.LabeledPoints:
         """Training points: those with labels, without some that are set aside."""
         chosen = self._chosen
+        if not len(self._aside):
+            return chosen
         points, labels = (np.delete(a, self._aside) for a in (chosen.points, chosen.labels))
         return kit.LabeledPoints(chosen.inputs, points, labels)
 

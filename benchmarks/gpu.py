@@ -3,6 +3,10 @@
 ``python -m benchmarks gpu --output FOLDER`` takes some three minutes of one card. Each line is a
 ratio of two runs of the same settings on it, one after the other, after the rounds in which steps
 are recorded. Where there is no GPU, ``--quick`` shows that it works.
+
+Only a card can show, besides speed and memory: whether each kernel of a model gives the same bits
+twice (cuDNN's are chosen so; gradients of pooling are torch's), and whether two steps before a
+recording are enough for all libraries to have chosen theirs.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
+from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, cast
 
@@ -272,7 +272,7 @@ def _load_setup(context: Context) -> tuple[NodeConfig, dict[str, Any], RunConfig
 
     The owner's limits are checked at every message, before a module of the run is imported.
     """
-    node = NodeConfig.parse(context.node_config)
+    node = _node_config(tuple(context.node_config.items()))
     setup = ClientState(context.state).values(SETUP)
     # Prefer the settings that the server sent: they have absolute paths and those of `resume`.
     if SETTINGS in setup:
@@ -280,6 +280,11 @@ def _load_setup(context: Context) -> tuple[NodeConfig, dict[str, Any], RunConfig
     if node.data:
         node.check_modules(context.run_config)
     return node, setup, settings_from(json.dumps(dict(context.run_config), sort_keys=True))
+
+
+@lru_cache(maxsize=4096)
+def _node_config(items: tuple[tuple[str, Any], ...]) -> NodeConfig:
+    return NodeConfig.parse(dict(items))
 
 
 clip = clip_by(lambda context: _load_setup(context)[2])

@@ -541,8 +541,9 @@ class SharedSettings(TrainingSettings):
     lanes: Annotated[int, Field(ge=0, le=256), *OR_AUTO] = 0
     """With `--engine in-process`, clients that train at the same time in one process, with steps
     that a GPU repeats as recorded; 0 trains one after the other. `auto` takes as many as there is
-    memory for on GPUs, up to 16 on each, and none on a CPU. Results do not depend on the number.
-    Not yet measured on a GPU, and so off by default (docs/performance.md)."""
+    memory for on GPUs, up to 16 on each, and none on a CPU. With `--engine processes` any number
+    means a lane in each process. Results do not depend on it. Not yet measured on a GPU, and so off
+    by default (docs/performance.md)."""
     output: str = ""
     """Directory of results; empty takes `runs/<method>-<dataset>-<time>`."""
     resume: str = ""

@@ -12,7 +12,12 @@ import os
 import pickle
 import signal
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from functools import cache
 from multiprocessing.connection import Connection
+from typing import Any
+
+from flwr.app import Context, Message
 
 import fedul_flwr.learning.local  # noqa: F401  loads torch for all workers
 from fedul_flwr.client_app import app
@@ -20,7 +25,8 @@ from fedul_flwr.engine.in_process import answered, task_identity
 from fedul_flwr.engine.shell import follow_parent, open_streams
 from fedul_flwr.engine.transfer import Packed, pack
 from fedul_flwr.federated.flower_internals import make_message
-from fedul_flwr.learning.device import set_threads
+from fedul_flwr.learning.device import choose_device, set_threads
+from fedul_flwr.learning.lanes import Lane, lanes_of
 
 gc.freeze()  # the collector would write to pages that all workers share
 
@@ -44,6 +50,20 @@ def serve(connection: Connection, folder: str, environment: Mapping[str, str]) -
             answer_next(connection)
 
 
+def _lane_for(message: Message, context: Context) -> AbstractContextManager[None]:
+    """Context of work in this process's lane, for training in a run that has lanes."""
+    flat: Mapping[str, Any] = context.run_config
+    number, trains = flat.get("lanes", 0), message.metadata.message_type == "train"
+    lane = _lane(number, flat["device"], flat["method"]) if number and trains else None
+    return contextlib.nullcontext() if lane is None else lane.at_work()
+
+
+@cache
+def _lane(number: int | str, device: str, method: str) -> Lane | None:
+    has_lanes = lanes_of(number, device, method) is not None
+    return Lane(choose_device(device), method) if has_lanes else None
+
+
 def answer_next(connection: Connection) -> None:
     """Wait for one order from ``connection``, and answer it.
 
@@ -56,6 +76,7 @@ def answer_next(connection: Connection) -> None:
     set_threads(threads)
     message, context = make_message(metadata, content), pickle.loads(state)
     del content  # a client empties its message as soon as its model has the weights
-    answer = answered(app, message, context)
+    with _lane_for(message, context):
+        answer = answered(app, message, context)
     pack(answer).send(connection)
     connection.send_bytes(pickle.dumps(context, protocol=5))

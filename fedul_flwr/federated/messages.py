@@ -243,6 +243,9 @@ _HEADERS = {
 """Versions of the ``.npy`` format by their first bytes: size of the length field, and parsers."""
 
 
+_dtype_name = lru_cache(maxsize=64)(str)  # NumPy puts it together anew each time
+
+
 class _Form(NamedTuple):
     """Type and shape from a header, and the header's length in bytes."""
 
@@ -274,7 +277,7 @@ class PlainArray(Array):
         # NumPy exposes the memory of dates and times only as integers.
         numbers = values.view(np.int64) if values.dtype.kind in "mM" else values
         data = b"".join([_write_header(values.dtype, values.shape), numbers.data])
-        return cls(str(values.dtype), values.shape, _NUMPY, data)
+        return cls(_dtype_name(values.dtype), values.shape, _NUMPY, data)
 
     @classmethod
     def seen(cls, array: Array) -> Self:
@@ -365,7 +368,7 @@ class TensorArray(PlainArray):
     @classmethod
     def holding(cls, tensor: Any) -> Self:
         """The array with the values of ``tensor``."""
-        dtype = str(tensor.dtype).removeprefix("torch.")
+        dtype = _dtype_name(tensor.dtype).removeprefix("torch.")
         array = cls(dtype, tuple(tensor.shape), _NUMPY, b"")
         array.tensor = tensor
         return array
@@ -463,7 +466,7 @@ def _checked(name: str, array: Array, data: bytes) -> _Form:
     form = _form(name, array.stype, data)
     dtype, shape_seen = form.dtype, form.shape
     if (
-        str(dtype) != array.dtype
+        _dtype_name(dtype) != array.dtype
         or shape_seen != shape
         or dtype.hasobject
         or min(shape, default=0) < 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +15,11 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Ints, LabeledPoints
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.federated.nodes import DataShape
+from fedul_flwr.learning import lanes
 from fedul_flwr.learning.batch_statistics import norm_statistics
 from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.closed_form import SoftSums, soft_sums
+from fedul_flwr.learning.device import choose_device
 from fedul_flwr.learning.local import dump_arrays, extract_features, load_arrays, train_local
 from fedul_flwr.learning.plan import LocalPlan, local_plan, rate_factor
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
@@ -31,6 +34,9 @@ class ServerTrainer:
         self._settings = settings
         self._data = data
         self._num_classes = len(shape.class_names)
+        has_lanes = lanes.lanes_of(settings.lanes, settings.device, settings.method) is not None
+        device = choose_device(settings.device)
+        self._lane = lanes.Lane(device, settings.method) if has_lanes else None
         self.model = build_model(
             settings.model,
             shape.model_shape,
@@ -69,14 +75,15 @@ class ServerTrainer:
         velocity: Arrays | None = None,
     ) -> tuple[ArrayRecord, float]:
         """``arrays`` after the epochs of one round, and the mean loss of the steps."""
-        load_arrays(self.model, to_arrays(arrays))
         plan, rng = change(self.plan(server_round, server_lr_factor)), self.rng(server_round)
         batches, part = self.batches(plan), self._settings.find(SupervisedPartSettings)
         weighted = on_logits(scaled_cross_entropy(part.supervised_weight if part else 1.0))
         task = Task(batches, loss or weighted)
-        result = train_local(self.model, task, plan, rng, velocity=velocity)
-        # Copies: the next round trains the same tensors in place.
-        trained = {name: np.array(value) for name, value in dump_arrays(self.model).items()}
+        with nullcontext() if self._lane is None else self._lane.at_work():
+            load_arrays(self.model, to_arrays(arrays))
+            result = train_local(self.model, task, plan, rng, velocity=velocity)
+            # Copies: the next round trains the same tensors in place.
+            trained = {name: np.array(value) for name, value in dump_arrays(self.model).items()}
         return to_record(trained), result.loss
 
     def soft_sums(self, arrays: Arrays) -> SoftSums:

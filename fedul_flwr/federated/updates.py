@@ -175,7 +175,8 @@ def _stacked(arrays: Sequence[Array]) -> NDArray[Any]:
         return np.stack([array.numpy() for array in arrays])
     import torch
 
-    stacked: NDArray[Any] = torch.stack(tensors).cpu().numpy()
+    first = tensors[0].device
+    stacked: NDArray[Any] = torch.stack([tensor.to(first) for tensor in tensors]).cpu().numpy()
     return stacked
 
 

@@ -159,7 +159,12 @@ def autocast(
 def move_model(model: nn.Module, device: torch.device, precision: str) -> nn.Module:
     """Move ``model`` to ``device``, channels last, converted to float64 if that is chosen."""
     wide = torch.float64 if precision == "float64" else torch.float32
-    return model.to(device, wide).to(memory_format=torch.channels_last)
+    first, moved = next(model.parameters(), None), vars(model).get("_moved")
+    # To walk through all modules and move nothing takes longer than a small step.
+    if first is None or (first.device.type, first.dtype, moved) != (device.type, wide, device):
+        model.to(device, wide).to(memory_format=torch.channels_last)
+        vars(model)["_moved"] = device
+    return model
 
 
 def seed_draws(device: torch.device, seed: int) -> None:

@@ -36,8 +36,9 @@ from fedul_flwr.learning.task import Batch
 T = TypeVar("T")
 R = TypeVar("R")
 
-Step = Callable[[Batch], None]
-"""One step of training: changes tensors that it refers to, and no other values."""
+Step = Callable[[Batch], Tensor | None]
+"""One step: changes tensors that it refers to, and no other values. It may return a tensor; the
+next recorded step writes into the same."""
 
 
 class UnrecordableError(Exception):
@@ -397,7 +398,7 @@ class Recorded:
 
     def __init__(self, step: Step, form: Form, model: nn.Module, method: str) -> None:
         self._step, self._form, self._model, self._method = step, form, model, method
-        self._runs: dict[Any, tuple[Batch, Callable[[], None]]] = {}
+        self._runs: dict[Any, tuple[Batch, Callable[[], None], list[Tensor | None]]] = {}
         self.is_recorded = True  # as far as one knows before its first batch
 
     @torch.no_grad()
@@ -410,30 +411,33 @@ class Recorded:
         """Give the values back to the other step's tensors."""
         _copy(form.tensors, self._form.tensors)
 
-    def __call__(self, batch: Batch) -> None:
+    def __call__(self, batch: Batch) -> Tensor | None:
         """One step on ``batch``."""
         inputs, targets = batch.inputs, batch.targets
         of_batch = inputs.shape, inputs.dtype, targets.shape, targets.dtype, batch.num_labeled
         if of_batch not in self._runs:
             if len(self._runs) >= _MOST:
                 _say(self._method, "its batches have many sizes")
-                static = Batch(inputs.clone(), targets.clone(), batch.num_labeled)
-                self._step(static)
-                return
+                return self._step(batch)
             self._runs[of_batch] = self._record(batch)
-        static, run = self._runs[of_batch]
+        static, run, results = self._runs[of_batch]
         static.inputs.copy_(inputs, non_blocking=True)
         static.targets.copy_(targets, non_blocking=True)
         run()
+        return results[0]
 
-    def _record(self, batch: Batch) -> tuple[Batch, Callable[[], None]]:
-        """The batch's tensors in the lane, and what makes a step on them."""
+    def _record(self, batch: Batch) -> tuple[Batch, Callable[[], None], list[Tensor | None]]:
+        """The batch's tensors in the lane, what makes a step on them, and what that returned."""
         static = Batch(batch.inputs.clone(), batch.targets.clone(), batch.num_labeled)
         device, tensors = batch.inputs.device, self._form.tensors
-        as_it_is = partial(self._step, static)
+        results: list[Tensor | None] = [None]
+
+        def as_it_is() -> None:
+            results[0] = self._step(static)
+
         record = RECORDERS.get(device.type)
         if record is None:
-            return static, as_it_is
+            return static, as_it_is, results
         state = [*tensors, *self._model.parameters(), *self._model.buffers()]
         before, draws = [tensor.detach().clone() for tensor in state], _draws(device)
         undo = self._form.remember()
@@ -455,7 +459,7 @@ class Recorded:
             for tensor, value in zip(state, before, strict=True):
                 tensor.copy_(value)
         _set_draws(draws)
-        return static, run
+        return static, run, results
 
 
 def _copy(into: Sequence[Tensor], values: Sequence[Tensor]) -> None:

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -18,7 +19,7 @@ from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine import in_process as local_grid
-from fedul_flwr.engine import processes
+from fedul_flwr.engine import processes, worker
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
 from fedul_flwr.engine.processes import (
     ProcessGrid,
@@ -29,6 +30,7 @@ from fedul_flwr.engine.processes import (
 from fedul_flwr.federated import messages
 from fedul_flwr.federated.flower_internals import ErrorCode
 from fedul_flwr.federated.messages import ARRAYS, StoredArray, phase_messages
+from fedul_flwr.learning import lanes
 from tests.support.patience import wait_until
 from tests.support.runs import assert_same_run, metrics, train
 from tests.support.settings import Settings
@@ -124,6 +126,7 @@ RUNS = {
     "fedul": {"method": "fedul", "base": "scaffold", "optimizer": "sgd", "fraction-train": 0.5},
     "fedmatch": {"method": "fedmatch", "labels.total": 100},
     "xclp": {"method": "xclp", "labels.total": 100, "semi.labels-only-rounds": 1},
+    "lanes": {"method": "supervised", "lanes": 1},
 }
 QUICK = {"dataset": "digits", "model": "mlp", "num-rounds": 2, "local-epochs": 1}
 
@@ -137,6 +140,19 @@ def assert_as_alone(settings: Settings, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
 def test_numbers_are_those_of_one_process(settings: Settings, options: dict[str, Any]) -> None:
     assert_as_alone(settings, {**QUICK, **options})
+
+
+def test_a_process_trains_in_one_lane_in_runs_that_have_some() -> None:
+    def lane_for(kind: str, number: int | str) -> Any:
+        message = SimpleNamespace(metadata=SimpleNamespace(message_type=kind))
+        flat = {"lanes": number, "device": "cpu", "method": "fedul"}
+        with worker._lane_for(cast(Any, message), cast(Any, SimpleNamespace(run_config=flat))):
+            return lanes.current()
+
+    one = lane_for("train", 4)
+    assert one is not None
+    assert lane_for("train", 4) is one
+    assert [lane_for("query", 4), lane_for("train", 0), lane_for("train", "auto")] == [None] * 3
 
 
 @pytest.mark.parametrize("run", [run_in_processes, local_grid.run_in_process])

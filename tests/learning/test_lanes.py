@@ -281,3 +281,21 @@ def test_a_mean_on_a_device_stays_there_and_is_read_once(
     weights = len(build_model("mlp", (8, 8, 1), 10).state_dict())
     assert [count for count in loaded if count] == [weights] * 4
     assert sum(read) == 2 * weights
+
+
+def test_outputs_of_recorded_batches_are_those_of_the_model(tapes: list[object]) -> None:
+    """Two models' worth of weights, a last batch of another size; hooks see each batch."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    stored = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)
+    rows = np.arange(300)
+    lane = lanes.Lane(torch.device("cpu"), "mine")
+    for seed in range(2):
+        torch.manual_seed(seed)
+        nn.init.normal_(model[0].weight)
+        expected, features = local.predict_logits(model, stored, rows), model[:2]
+        with lane.at_work():
+            assert torch.equal(local.predict_logits(model, stored, rows), expected)
+            seen, logits = local.features_and_logits(model, stored, rows)
+        assert torch.equal(logits, expected)
+        np.testing.assert_allclose(seen, features(torch.from_numpy(stored)).detach(), rtol=1e-5)
+    assert len(tapes) == 2  # of 128 points and of 44
