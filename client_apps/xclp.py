@@ -154,7 +154,7 @@ class XCLPClient(kit.Client[kit.PartlyLabeledData]):
 
 
 def propagation_client(
-    client: kit.Client[Any], graph: GraphPoints, features: Features
+    client: kit.Client[Any], graph: GraphPoints, features: Features, **options: Any
 ) -> PropagationClient:
     """The part in a propagation of a ``client`` with the points of ``graph``."""
     settings, number = client.settings, client.node.partition_id
@@ -176,4 +176,5 @@ def propagation_client(
         features,
         client.state.run,
         read_identities(client.node.identity, number),
+        **options,
     )

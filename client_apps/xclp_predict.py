@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,17 @@ from fedul_flwr.propagation.client import (
     end_propagation,
     end_propagations,
 )
-from fedul_flwr.propagation.phases import END, LABEL, LAST, PREVIOUS_LABELS, UNOPENED
+from fedul_flwr.propagation.phases import (
+    COMPARE,
+    COSINES,
+    END,
+    LABEL,
+    LAST,
+    NAMES,
+    PREVIOUS_LABELS,
+    UNOPENED,
+)
+from fedul_flwr.propagation.solve import nearest_names
 from fedul_flwr.secure.rowsums import WrongSumError
 from fedul_flwr.strategies.xclp_predict import XCLPPredictSettings
 
@@ -37,6 +48,17 @@ DISCLOSURES = (
     kit.COUNTS,
     *propagation_disclosures("once"),
     kit.Sent(kit.SETUP, ("num-compared",), "how many points are in the graph"),
+    *kit.only_when(
+        lambda settings: settings[XCLPPredictSettings].nearest_names > 0,
+        (
+            kit.Sent(
+                COMPARE,
+                (NAMES, COSINES),
+                "which names of classes each point is nearest to, and how near",
+                kit.ARRAYS,
+            ),
+        ),
+    ),
     kit.Sent(LABEL, (UNOPENED,), "whether its rows of the sum hold no sum", often="once"),
 )
 """Sent by a client of XCLP for prediction."""
@@ -59,7 +81,7 @@ class XCLPPredictClient(kit.Client[kit.PartlyLabeledData]):
     @property
     def propagation(self) -> PropagationClient:
         """Its part in a propagation."""
-        return propagation_client(self, self.graph, self._features)
+        return propagation_client(self, self.graph, self._features, name_edges=self._name_edges)
 
     def register(self) -> dict[str, kit.Value]:
         """Numbers of points and labels, and of points in the graph."""
@@ -106,6 +128,15 @@ class XCLPPredictClient(kit.Client[kit.PartlyLabeledData]):
         scores = graph.own_scores(features, self.settings[kit.XCLPSettings])
         self._write(LOCAL_LP, labels_from_scores(scores))
         return features
+
+    def _name_edges(self, features: NDArray[Any]) -> kit.Arrays:
+        """The names that each point is nearest to; the model's rows are the names' vectors."""
+        options = self.settings[XCLPPredictSettings]
+        if not options.nearest_names:
+            return {}
+        names = next(self.model.parameters()).detach().cpu().numpy()
+        nearest, cosines = nearest_names(features, names, options.nearest_names)
+        return {NAMES: nearest, COSINES: cosines}
 
     def _write(self, source: str, propagated: kit.Propagated) -> None:
         """Write labels by ``source`` for the unlabeled points in the graph, or for all."""

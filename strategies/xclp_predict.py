@@ -13,9 +13,12 @@ from flwr.serverapp import Grid
 from pydantic import Field
 
 from fedul_flwr import method as kit
+from fedul_flwr.config.base import only_without
+from fedul_flwr.config.shared import is_function
 from fedul_flwr.propagation.codes import SEED_BYTES
-from fedul_flwr.propagation.phases import END, LABEL, LAST, PREVIOUS_LABELS, UNOPENED
+from fedul_flwr.propagation.phases import END, LABEL, LAST, NAMES, PREVIOUS_LABELS, UNOPENED
 from fedul_flwr.propagation.server import (
+    NOBODY,
     LabelPropagation,
     log_privacy,
     refuse_unfit_sizes,
@@ -39,8 +42,27 @@ class XCLPPredictSettings(kit.Settings):
     use_unlabeled: bool = True
     """Whether the graph contains unlabeled training points, or only labeled and new ones
     (`labels.new-fraction`)."""
+    nearest_names: Annotated[int, Field(ge=0)] = 0
+    """Class names among the neighbors of each point; 0: none. With names in the graph labels need
+    not be anywhere. Needs `xclp-predict.features = "model"` and names as first weights
+    (docs/features.md). The server learns which names each point is nearest to, and how near. ZLaP
+    has 5 (Stojnić et al. 2024)."""
+    names_power: Annotated[float, Field(gt=0), only_without("xclp-predict.nearest-names", 0)] = 5.0
+    """Exponent of the cosines of points and names that are edge weights (ZLaP's γ)."""
     leave_one_out: bool = False
     """For each client, also propagate without its labels to all of its points."""
+
+    def why_no_names(self, settings: kit.RunConfig) -> tuple[str, str] | None:
+        """The setting that does not go with names in the graph, and what it must be."""
+        for key, fits, needed in (
+            ("xclp-predict.features", self.features == "model", "'model'"),
+            ("start-from", is_function(settings.start_from), "a function of the names"),
+            ("xclp.codes-epsilon", not settings[kit.XCLPSettings].codes_epsilon, "0"),
+            ("xclp-predict.leave-one-out", not self.leave_one_out, "false"),
+        ):
+            if self.nearest_names and not fits:
+                return key, needed
+        return None
 
 
 class XCLPPredict(kit.Strategy):
@@ -77,6 +99,14 @@ class XCLPPredict(kit.Strategy):
                 "setting-needs-setting",
                 setting="xclp-predict.features",
             )
+        if (why := options.why_no_names(settings)) is not None:
+            key, needed = why
+            raise kit.UserError(
+                f"Setting xclp-predict.nearest-names = {options.nearest_names} needs {key} = "
+                f"{needed}.",
+                "setting-needs-setting",
+                setting=key,
+            )
         labels = settings[kit.LabelSettings]
         if not (options.use_unlabeled or labels.new_fraction > 0 or labels.split):
             raise kit.UserError(
@@ -102,6 +132,10 @@ class XCLPPredict(kit.Strategy):
     def on_clients_changed(self, answers: Mapping[int, kit.Content]) -> None:
         """Store the number of points of each client in the graph."""
         super().on_clients_changed(answers)
+        if not (self.policy.labeled or self.prediction.nearest_names):
+            raise kit.UserError(
+                "No client has a label: there is nothing to learn classes from", "labels-missing"
+            )
         self._compared = {c: kit.number(answer, "num-compared") for c, answer in answers.items()}
 
     def label(self, grid: Grid, weights: kit.Arrays) -> None:
@@ -117,7 +151,10 @@ class XCLPPredict(kit.Strategy):
         for members in groups:
             sizes = [self._compared[member.partition_id] for member in members]
             labeled = sum(member in self.policy.labeled for member in members)
-            refuse_unfit_sizes(self.settings[kit.XCLPSettings], sizes, labeled)
+            options = self.settings[kit.XCLPSettings]
+            if not labeled and self.prediction.nearest_names:  # no label is summed
+                labeled = options.min_labeled_clients
+            refuse_unfit_sizes(options, sizes, labeled)
         for position, members in enumerate(groups):
             self._answered: list[kit.ClientRef] = []
             try:
@@ -142,9 +179,21 @@ class XCLPPredict(kit.Strategy):
             1,
             kit.stream(self.settings.seed, "codes", position).bytes(SEED_BYTES),
             self.num_classes,
+            self.prediction.nearest_names,
+            self.prediction.names_power,
         )
         joined, joint = propagation.join(members, weights)
-        rows = propagation.sum_labels(joined, joint)
+        rows: dict[kit.ClientRef, kit.Content]
+        if self.prediction.nearest_names and not joint.labeled[joint.owners != NOBODY].any():
+            rows = {member: kit.Content() for member in joined}
+        else:
+            rows = propagation.sum_labels(joined, joint)
+        if self.prediction.nearest_names:
+            of_names = propagation.name_scores(rows, joint)
+            rows = {
+                member: kit.Content({**content.arrays, NAMES: of_names[member]})
+                for member, content in rows.items()
+            }
         left_out = self.prediction.leave_one_out
         self._tell(grid, rows, own_labels=True, last=not left_out)
         for member in rows if left_out else ():
@@ -200,6 +249,7 @@ METHOD = kit.Method(
     disclosures="fedul_flwr.client_apps.xclp_predict:DISCLOSURES",
     settings=(kit.LabelSettings, kit.XCLPSettings, XCLPPredictSettings),
     data="partly-labeled",
+    needs_labels=False,  # with names of classes in the graph
     unprotected=shown_by_comparisons,
     can_sum=False,
     trains=False,

@@ -38,6 +38,7 @@ from fedul_flwr.propagation.solve import (
 )
 from fedul_flwr.secure.encrypted_distances import BACKENDS
 from fedul_flwr.secure.identities import Identities
+from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.rowsums import check_row, check_words, open_rows, pair_masks, split_share
 from fedul_flwr.secure.similarity import Encode, SimilarityBackend, Task
 
@@ -165,6 +166,8 @@ class PropagationClient:
     features: Features
     run: int
     identities: Identities | None
+    name_edges: Callable[[NDArray[np.floating[Any]]], Arrays] = lambda _: {}
+    """Edges of points with given features to the names of classes, if these are in the graph."""
 
     def __post_init__(self) -> None:
         self._name = f"Client {self.client}"
@@ -185,20 +188,28 @@ class PropagationClient:
 
         The label is -1 for points that no label reaches, and for points with given labels.
         """
-        stored = self._stored()
-        if OWN_SHARE not in stored or phases.ROWS not in received:
+        stored, of_names = self._stored(), received.get(phases.NAMES)
+        if OWN_SHARE in stored and phases.ROWS in received:
+            rows, missing = open_rows(stored[OWN_SHARE], received[phases.ROWS]), MISSING_LABELS
+        elif OWN_SHARE not in stored and of_names is not None:  # nobody has a label
+            rows, missing = np.zeros((int(stored[PRESENT].sum()) + 1, self.num_classes)), PRESENT
+        else:
             raise UserError(
                 f"{self._name} was sent no rows of a sum that it has a part in.",
                 "server-out-of-turn",
             )
-        rows = open_rows(stored[OWN_SHARE], received[phases.ROWS])
         check_counts(rows[-1])
+        if of_names is not None:  # each name is a label of its class
+            part = checked_array(
+                "The server sent", received, phases.NAMES, np.float64, (len(rows) - 1, len(rows[0]))
+            )
+            rows = rows + np.concatenate([part, np.ones((1, self.num_classes))])
         scores = scores_of(rows, class_scaling=self.options.is_scaled)
         if self.options.reweigh:
             scores = reweigh_by_prior(scores)
-        count, missing = len(self.labels), stored[MISSING_LABELS]
+        count, chosen = len(self.labels), stored[missing]
         labels, confidence = np.full(count, UNLABELED, dtype=np.int64), np.zeros(count)
-        labels[missing], confidence[missing] = labels_from_scores(scores)
+        labels[chosen], confidence[chosen] = labels_from_scores(scores)
         return Propagated(labels, confidence)
 
     def _compare(self, content: Content) -> Content:
@@ -213,8 +224,9 @@ class PropagationClient:
                 features = checked_features(self.features(weights, round_number))
             except UserError as error:
                 raise UserError(f"{self._name}: {error}", error.code, **error.values) from error
-            features = self.noise.features(features, round_number)
+            exact, features = features, self.noise.features(features, round_number)
             present = features.any(axis=1)
+            reply |= self.name_edges(exact[present])
             stored: Arrays = {PRESENT: np.asarray(present), FEATURES: features[present]}
             reply[phases.LABELED] = (self.labels != UNLABELED)[present]
         else:

@@ -16,6 +16,10 @@ CHECKS = "checks"
 """Arrays: whether a point is labeled, columns of S, a check row and a share, rows of the sum, words
 of a check row. ``ROWS`` is also the name of the record with rows in a training message."""
 
+NAMES, COSINES = "names", "name-cosines"
+"""Arrays where names of classes are points of the graph: the names that each point is nearest to,
+and their cosines; with the result, the names' influence on each unlabeled point."""
+
 FIRST, ROUND = "first", "server-round"
 """Values: whether a propagation starts, and its round."""
 

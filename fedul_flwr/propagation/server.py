@@ -19,7 +19,13 @@ from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.propagation import phases
 from fedul_flwr.propagation.codes import nearest_points
 from fedul_flwr.propagation.privacy import privacy_plan
-from fedul_flwr.propagation.solve import JointGraph, normalized_graph, propagation_weights
+from fedul_flwr.propagation.solve import (
+    JointGraph,
+    normalized_graph,
+    propagation_columns,
+    propagation_weights,
+    with_names,
+)
 from fedul_flwr.secure.encrypted_distances import BACKENDS
 from fedul_flwr.secure.messages import checked_array, exclude
 from fedul_flwr.secure.rowsums import Words, rows_agree, sum_shares, wrong_rows
@@ -30,6 +36,10 @@ from fedul_flwr.secure.similarity import (
 )
 
 log = logging.getLogger("flwr").log
+
+
+NOBODY = -1
+"""Owner of the names of classes in the graph."""
 
 
 class Participant(Protocol):
@@ -132,6 +142,8 @@ class LabelPropagation(Generic[ClientT]):
     server_round: int
     seed: bytes
     num_classes: int
+    names: int = 0
+    names_power: float = 1.0
 
     def __post_init__(self) -> None:
         self.tied: set[ClientT] = set()
@@ -170,6 +182,7 @@ class LabelPropagation(Generic[ClientT]):
         server = self._backend.server(list(by_id), self.options.num_bits, seed)
         model = {phases.MODEL + name: array for name, array in weights.items()}
         labeled: dict[int, NDArray[Any]] = {}
+        edges: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
         while messages := server.ask():
             first = not labeled
             contents = {
@@ -187,17 +200,36 @@ class LabelPropagation(Generic[ClientT]):
                 raise TooFewClientsError("No client took part in the propagation.", ())
             if first:
                 labeled = {client: answer.pop(phases.LABELED) for client, answer in answers.items()}
+                if self.names:
+                    edges = {
+                        client: (answer.pop(phases.NAMES), answer.pop(phases.COSINES))
+                        for client, answer in answers.items()
+                    }
             server.take(answers)
         sizes = server.sizes()
-        graph = normalized_graph(
-            nearest_points(server.compared(), self.options.k), self.options.power
-        )
-        joint = JointGraph(
-            graph=graph,
-            owners=np.repeat(np.array(list(sizes), dtype=np.int64), list(sizes.values())),
-            labeled=np.concatenate([labeled[client] for client in sizes]),
-        )
+        neighbors = nearest_points(server.compared(), self.options.k)
+        owners = np.repeat(np.array(list(sizes), dtype=np.int64), list(sizes.values()))
+        has_label = np.concatenate([labeled[client] for client in sizes])
+        if self.names:
+            nearest, cosines = (
+                np.concatenate([edges[client][i] for client in sizes]) for i in (0, 1)
+            )
+            of_edges = cosines ** (self.names_power / self.options.power)
+            neighbors = with_names(neighbors, nearest, of_edges, self.num_classes)
+            owners = np.concatenate([owners, np.full(self.num_classes, NOBODY)])
+            has_label = np.concatenate([has_label, np.ones(self.num_classes, bool)])
+        graph = normalized_graph(neighbors, self.options.power)
+        joint = JointGraph(graph=graph, owners=owners, labeled=has_label)
         return [by_id[client] for client in sizes], joint
+
+    def name_scores(
+        self, members: Iterable[ClientT], joint: JointGraph
+    ) -> dict[ClientT, NDArray[Any]]:
+        """``(u, K)`` for each member, the names' influence on its unlabeled points."""
+        names = np.flatnonzero(joint.owners == NOBODY)
+        columns = propagation_columns(joint.graph, names, self.options.alpha)
+        missing = ~joint.labeled
+        return {m: columns[missing & (joint.owners == m.partition_id)] for m in members}
 
     def sum_labels(
         self, members: Iterable[ClientT], joint: JointGraph, *, withheld: int | None = None
@@ -284,6 +316,15 @@ class LabelPropagation(Generic[ClientT]):
         if first:
             origin = f"Client {client} sent"
             checked_array(origin, answer.arrays, phases.LABELED, np.bool_, (size,))
+            if self.names:
+                shape, arrays = (size, min(self.names, self.num_classes)), answer.arrays
+                nearest = checked_array(origin, arrays, phases.NAMES, np.int64, shape)
+                cosines = checked_array(origin, arrays, phases.COSINES, np.float64, shape)
+                inside = (nearest >= 0) & (nearest < self.num_classes)
+                if not (inside & (cosines >= 0) & (cosines <= 1)).all():
+                    raise BadMessageError(
+                        f"{origin} no names of classes, or no cosines.", "message-out-of-range"
+                    )
 
     def _check_share(self, rows: Mapping[int, int], member: ClientT, answer: Content) -> None:
         """Refuse an answer that is not a valid partial sum for the others' ``rows``."""

@@ -70,6 +70,31 @@ def normalized_graph(neighbors: sparse.csr_array, power: float = POWER) -> spars
     return sparse.csr_array((normalized, (graph.row, graph.col)), shape=graph.shape)
 
 
+def nearest_names(
+    features: NDArray[np.floating], names: NDArray[np.floating], k: int
+) -> tuple[Ints, Floats]:
+    """The k names, of ``(K, d)``, nearest to each of ``(n, d)``, and their cosines, at least 0."""
+    units, of_names = (
+        rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
+        for rows in (np.asarray(features, np.float64), np.asarray(names, np.float64))
+    )
+    cosines = np.clip(units @ of_names.T, 0, 1)
+    nearest = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
+    return nearest, np.take_along_axis(cosines, nearest, axis=1)
+
+
+def with_names(
+    neighbors: sparse.csr_array, nearest: Ints, weights: Floats, num_names: int
+) -> sparse.csr_array:
+    """``(n + K, n + K)``: ``neighbors`` of n points, and an edge of each to its nearest names."""
+    points, count = sparse.coo_array(neighbors), neighbors.shape[0]
+    rows = np.concatenate([points.row, np.repeat(np.arange(count), nearest.shape[1])])
+    columns = np.concatenate([points.col, count + nearest.ravel()])
+    data = np.concatenate([points.data, weights.ravel()])
+    size = (count + num_names,) * 2
+    return sparse.csr_array((data, (rows, columns)), shape=size)
+
+
 SHARPNESS = 6.0
 SPREAD = (0.4, 0.8)
 """Limits for exp(entropy) of an estimated prior, its effective number of classes, as a fraction of

@@ -61,6 +61,11 @@ RUNS: dict[str, dict[str, Any]] = {
     "xclp, rlwe": {**XCLP, "xclp.secure": "rlwe"},
     "xclp, table": {**XCLP, **TABLE, "labels.total": 20, "standardize_sum": "masked"},
     "xclp-predict": {**PREDICT, "xclp.secure": "plaintext"},
+    "xclp-predict, names": {
+        **{**PREDICT, "features": "tests.support.made_encoder:of_images", "model": "linear"},
+        **{"start_from": "tests.support.made_encoder:of_names", "xclp.secure": "plaintext"},
+        **{"xclp-predict.features": "model", "xclp-predict.nearest-names": 3},
+    },
     "xclp-predict, rlwe": {**PREDICT, "xclp.secure": "rlwe"},
     "xclp-predict, ot": {**SMALL, "xclp.secure": "ot"},
     "xclp-predict, paillier": {**SMALL, "xclp.secure": "paillier"},
