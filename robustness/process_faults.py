@@ -207,7 +207,7 @@ def fail_here(
         if codes[0] != 0:
             codes.append(go_on(method, output, log))
         # A signal after the last file was written hits a run that is complete.
-        complete = codes[-1] == 0 or "has finished its" in log.read_text()
+        complete = codes[-1] == 0 or "[run-exists]" in log.read_text()
         same = complete and same_bits(output, whole)
         left = wait_until_nothing_is_left(output)
         said = "" if same and not left else f"{codes}\n{log.read_text()}"

@@ -14,6 +14,7 @@ from flwr.common import NDArrays
 from fedul_flwr.baselines import fedsem
 from fedul_flwr.baselines.fedsem import FedSemClient
 from fedul_flwr.baselines.fedsiam import TEACHER, TEACHER_STEPS, FedSiamClient
+from fedul_flwr.baselines.proxyfl import CLASS_SHARES
 from fedul_flwr.client_apps.fedmatch import FedMatchClient
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.client_apps.xclp import XCLPClient
@@ -133,7 +134,7 @@ class Federation:
         received: Mapping[str, Arrays] | None = None,
         **options: Any,
     ) -> tuple[NDArrays, int, dict[str, Any]]:
-        told = {"server-round": server_round, TEACHER_STEPS: 0}
+        told = {"server-round": server_round, TEACHER_STEPS: 0, CLASS_SHARES: [0.25] * 4}
         update = self.client(number, **options).train(self.weights(), told, received)
         return list(update.arrays.values()), update.num_examples, dict(update.metrics)
 
