@@ -23,10 +23,6 @@ class CBAFedSettings(kit.Settings):
     0.95."""
 
 
-CLASS_COUNTS = "class-counts"
-"""Report of a client: the labels and pseudo labels that it trains on, by class."""
-CLASS_SHARES = "class-shares"
-"""Their shares, of all clients of the last round, which the server sends."""
 PAST = "past-model"
 """Name of the model of five rounds ago in the state of a run."""
 HIGHEST, RARE, EVERY, LARGEST_GRADIENT = 0.95, 0.03, 5, 5.0
@@ -51,21 +47,15 @@ def chosen_labels(posteriors: kit.Floats, shares: kit.Floats, threshold: float) 
     return np.where(posteriors.max(axis=1, initial=0) > thresholds[first], first, rare)
 
 
-class CBAFed(kit.Strategy):
+class CBAFed(kit.ClassShareStrategy):
     """The base strategy; every fifth round ends with the mean of its model and a past one."""
 
-    can_train_alone = False
-    state = {CLASS_SHARES: None, PAST: {}}
-
-    def client_config(self) -> Mapping[str, kit.Value | kit.Floats]:
-        """The class shares, at first all alike."""
-        shares, classes = self.state[CLASS_SHARES], self.num_classes
-        return {CLASS_SHARES: np.full(classes, 1 / classes) if shares is None else shares}
+    state = {**kit.ClassShareStrategy.state, PAST: {}}
 
     def after_round(self, reports: Mapping[str, Any]) -> None:
         """Take the class shares of the round."""
-        counts = reports[CLASS_COUNTS]
-        self.state[CLASS_SHARES] = counts / counts.sum()
+        counts = reports[kit.CLASS_COUNTS]
+        self.state[kit.CLASS_SHARES] = counts / counts.sum()
 
     def before_round(self, round_number: int, arrays: ArrayRecord) -> ArrayRecord:
         """Remember the model with which pseudo labels begin."""
@@ -89,11 +79,8 @@ class CBAFedClient(kit.Client[kit.PartlyLabeledData]):
 
     reports = {
         **kit.CONFIDENT,
-        CLASS_COUNTS: kit.Numbers(
-            "classes",
-            at_least=0,
-            combine="sum",
-            says="how many of the points that it trains on are of each class, by label or guess",
+        **kit.class_counts(
+            "how many of the points that it trains on are of each class, by label or guess"
         ),
     }
 
@@ -108,7 +95,7 @@ class CBAFedClient(kit.Client[kit.PartlyLabeledData]):
         points = kit.staged_points(self.data, self.state, round, lambda: self._labels(round))
         task = learning.weighted_task(points, stages, round.plan)
         counts = np.bincount(points.classes, minlength=self.num_classes).astype(float)
-        reports: dict[str, kit.Report] = {CLASS_COUNTS: counts.tolist()}
+        reports: dict[str, kit.Report] = {kit.CLASS_COUNTS: counts.tolist()}
         if round.number > stages.labels_only_rounds:
             used = len(points.points) - labeled
             reports[kit.CONFIDENT_SHARE] = used / max(len(self.data.unlabeled), 1)
@@ -122,7 +109,7 @@ class CBAFedClient(kit.Client[kit.PartlyLabeledData]):
         inputs = self.data.examples.inputs
         logits = learning.predict_logits(self.model, inputs, points, round.plan, views)
         posteriors = logits.double().softmax(dim=1).numpy()
-        shares = round.config[CLASS_SHARES].cpu().numpy()
+        shares = round.config[kit.CLASS_SHARES].cpu().numpy()
         labels = chosen_labels(posteriors, shares, self.settings[CBAFedSettings].threshold)
         return learning.PseudoLabels(labels, (labels != kit.UNLABELED).astype(float))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -28,19 +29,12 @@ class ProxyFLSettings(kit.Settings):
     """Step size (learning rate) of these passes."""
 
 
-CLASS_COUNTS = "class-counts"
-"""Report of a client: its labels and sure predictions by class, over all batches of a round."""
-CLASS_SHARES = "class-shares"
-"""Class shares of all points, which the server sends."""
 DECAY = 0.99
 """Weight of the shares before in those after a round (authors' code)."""
 
 
-class ProxyFL(kit.Strategy):
+class ProxyFL(kit.ClassShareStrategy):
     """The base strategy, then training of the last layer's rows on those of the clients."""
-
-    can_train_alone = False
-    state = {CLASS_SHARES: None}
 
     @classmethod
     def validate(cls, settings: kit.RunConfig) -> None:
@@ -54,24 +48,22 @@ class ProxyFL(kit.Strategy):
                 setting="base",
             )
 
-    def client_config(self) -> Mapping[str, kit.Value | kit.Floats]:
-        """The class shares, at first all alike."""
-        shares, classes = self.state[CLASS_SHARES], self.num_classes
-        return {CLASS_SHARES: np.full(classes, 1 / classes) if shares is None else shares}
+    @cached_property
+    def _name(self) -> str:
+        return kit.last_layer(self.settings, self.model_shape, self.num_classes)[0]
 
     def before_aggregate(self, replies: Sequence[Message], weights: kit.Floats) -> None:
         """Take the rows of the clients' last layers."""
         super().before_aggregate(replies, weights)
-        self._name, _ = kit.last_layer(self.settings, self.model_shape, self.num_classes)
         models = [reply.content.array_records[kit.ARRAYS] for reply in replies]
         self._rows = np.stack([model[self._name].numpy() for model in models]).astype(np.float64)
 
     def after_round(self, reports: Mapping[str, Any]) -> None:
         """Move the class shares towards those of the round."""
-        counts, before = reports[CLASS_COUNTS], self.client_config()[CLASS_SHARES]
+        counts, before = reports[kit.CLASS_COUNTS], self.client_config()[kit.CLASS_SHARES]
         if counts.any():
             now = counts / counts.sum()
-            self.state[CLASS_SHARES] = DECAY * np.asarray(before) + (1 - DECAY) * now
+            self.state[kit.CLASS_SHARES] = DECAY * np.asarray(before) + (1 - DECAY) * now
 
     def after_train(self, model: ArrayRecord) -> ArrayRecord:
         """Train the rows, then on the server's labels if it is its turn."""
@@ -88,17 +80,12 @@ class ProxyFLClient(kit.Client[kit.PartlyLabeledData]):
 
     reports = {
         **kit.CONFIDENT,
-        CLASS_COUNTS: kit.Numbers(
-            "classes",
-            at_least=0,
-            combine="sum",
-            says="how often its labels and sure predictions are of each class",
-        ),
+        **kit.class_counts("how often its labels and sure predictions are of each class"),
     }
 
     def task(self, round: kit.Round) -> kit.Task:
         """Three losses on labeled and unlabeled batches."""
-        shares = round.config[CLASS_SHARES]
+        shares = round.config[kit.CLASS_SHARES]
         objective = learning.ProxyObjective(
             received=kit.received_model(self.model, round),
             shares=shares,
@@ -107,7 +94,7 @@ class ProxyFLClient(kit.Client[kit.PartlyLabeledData]):
             **kit.weights_and_views(self.settings),
         )
         task = kit.streamed_task(self.data, round, objective)
-        return replace(task, reports={**task.reports, CLASS_COUNTS: objective.counts})
+        return replace(task, reports={**task.reports, kit.CLASS_COUNTS: objective.counts})
 
 
 METHOD = kit.Method(

@@ -62,6 +62,12 @@ from fedul_flwr.errors import (
     OwnDataError,
     UserError,
 )
+from fedul_flwr.federated.class_shares import (
+    CLASS_COUNTS,
+    CLASS_SHARES,
+    ClassShareStrategy,
+    class_counts,
+)
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import (
     AnySetsData,

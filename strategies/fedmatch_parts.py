@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr import method as kit
 from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE
-from fedul_flwr.federated.sparse import blocks, decode, encode
+from fedul_flwr.federated.sparse import decode, encode, in_blocks
 from fedul_flwr.learning.parts import PSI, Parts, flatten, unflatten, unlabeled_part
 
 ROUNDS = "held-rounds"
@@ -267,12 +267,12 @@ def changed_values(
     total = 0
     for part, arrays in parts.items():
         for name, array in arrays.items():
-            for pair in blocks(array, previous[part][name]):
+            for pair in in_blocks(array, previous[part][name]):
                 new, old = (_cut(one, cutoff) for one in pair) if part == psi else pair
                 total += _count(new - old, threshold)
     for helper in helpers:
         for name, array in helper.items():
-            for values, before in blocks(array, previous[psi][name]):
+            for values, before in in_blocks(array, previous[psi][name]):
                 new = _cut(values, cutoff)
                 total += _count(new - _cut(before, cutoff) * (new != 0), threshold)
     return total

@@ -25,8 +25,8 @@ from fedul_flwr.engine.in_process import answered, task_identity
 from fedul_flwr.engine.shell import follow_parent, open_streams
 from fedul_flwr.engine.transfer import Packed, pack
 from fedul_flwr.federated.flower_internals import make_message
-from fedul_flwr.learning.device import choose_device, set_threads
-from fedul_flwr.learning.lanes import Lane, lanes_of
+from fedul_flwr.learning.device import set_threads
+from fedul_flwr.learning.lanes import one_lane, working_in
 
 gc.freeze()  # the collector would write to pages that all workers share
 
@@ -54,14 +54,10 @@ def _lane_for(message: Message, context: Context) -> AbstractContextManager[None
     """Context of work in this process's lane, for training in a run that has lanes."""
     flat: Mapping[str, Any] = context.run_config
     number, trains = flat.get("lanes", 0), message.metadata.message_type == "train"
-    lane = _lane(number, flat["device"], flat["method"]) if number and trains else None
-    return contextlib.nullcontext() if lane is None else lane.at_work()
+    return working_in(_lane(number, flat["device"], flat["method"]) if number and trains else None)
 
 
-@cache
-def _lane(number: int | str, device: str, method: str) -> Lane | None:
-    has_lanes = lanes_of(number, device, method) is not None
-    return Lane(choose_device(device), method) if has_lanes else None
+_lane = cache(one_lane)
 
 
 def answer_next(connection: Connection) -> None:

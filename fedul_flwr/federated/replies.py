@@ -133,10 +133,8 @@ class UpdateValidator:
         if trained and settings.base == "fednova" and _weight(reply) > 0:
             # These steps are those of FedUL's sets, in a simulation alone.
             is_counted = settings[SupervisedSettings].steps == "labeled"
-            most = (
-                settings.local_steps or settings.local_epochs * points if is_counted else math.inf
-            )
-            check_normalizer(metrics, settings.momentum, most)
+            most = settings.local_steps or settings.local_epochs * points
+            check_normalizer(metrics, settings.momentum, most if is_counted else math.inf)
 
     def _of_one_form(self, received: Received) -> Received:
         """Replies whose metrics have the most frequent form, as bases need equal ones.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +18,6 @@ from fedul_flwr.learning import lanes
 from fedul_flwr.learning.batch_statistics import norm_statistics
 from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.closed_form import SoftSums, soft_sums
-from fedul_flwr.learning.device import choose_device
 from fedul_flwr.learning.local import dump_arrays, extract_features, load_arrays, train_local
 from fedul_flwr.learning.plan import LocalPlan, local_plan, rate_factor
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
@@ -34,9 +32,7 @@ class ServerTrainer:
         self._settings = settings
         self._data = data
         self._num_classes = len(shape.class_names)
-        has_lanes = lanes.lanes_of(settings.lanes, settings.device, settings.method) is not None
-        device = choose_device(settings.device)
-        self._lane = lanes.Lane(device, settings.method) if has_lanes else None
+        self._lane = lanes.one_lane(settings.lanes, settings.device, settings.method)
         self.model = build_model(
             settings.model,
             shape.model_shape,
@@ -79,7 +75,7 @@ class ServerTrainer:
         batches, part = self.batches(plan), self._settings.find(SupervisedPartSettings)
         weighted = on_logits(scaled_cross_entropy(part.supervised_weight if part else 1.0))
         task = Task(batches, loss or weighted)
-        with nullcontext() if self._lane is None else self._lane.at_work():
+        with lanes.working_in(self._lane):
             load_arrays(self.model, to_arrays(arrays))
             result = train_local(self.model, task, plan, rng, velocity=velocity)
             # Copies: the next round trains the same tensors in place.

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, blocks
 
 INDICES, MASK, VALUES = PARTS = ("/indices", "/mask", "/values")
 """Suffixes of an array's name where only a part of the array is sent."""
@@ -99,11 +99,11 @@ BLOCK = 1 << 15
 """Values that are compared at a time: they and what comes between stay in a core's cache."""
 
 
-def blocks(*arrays: NDArray[Any]) -> Iterator[Sequence[NDArray[Any]]]:
+def in_blocks(*arrays: NDArray[Any]) -> Iterator[Sequence[NDArray[Any]]]:
     """Flat views of arrays of one size, :data:`BLOCK` values of each at a time."""
     flat = [np.ravel(array) for array in arrays]
-    for start in range(0, flat[0].size, BLOCK):
-        yield [array[start : start + BLOCK] for array in flat]
+    for block in blocks(flat[0].size, BLOCK):
+        yield [array[block] for array in flat]
 
 
 def _differ(new: NDArray[Any], base: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
@@ -111,7 +111,7 @@ def _differ(new: NDArray[Any], base: NDArray[Any], threshold: float) -> NDArray[
     bits = f"u{new.itemsize}"
     differ = np.empty(new.size, np.bool_)
     with np.errstate(over="ignore", invalid="ignore"):
-        for one, other, to_send in blocks(new, base, differ):
+        for one, other, to_send in in_blocks(new, base, differ):
             np.not_equal(one.view(bits), other.view(bits), out=to_send)
             if threshold > 0 and np.issubdtype(new.dtype, np.floating):
                 near = np.abs(one - other) < threshold  # not >=, which is false for NaN

@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from queue import SimpleQueue
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -193,6 +193,17 @@ def lanes_of(number: int | str, device: str, method: str) -> Lanes | None:
     if number == 0 or (number == AUTO and chosen.type == "cpu"):
         return None
     return Lanes(None if number == AUTO else int(number), chosen, method)
+
+
+def one_lane(number: int | str, device: str, method: str) -> Lane | None:
+    """A lane of such a run, for who trains one model after the other; ``None`` without lanes."""
+    has_lanes = lanes_of(number, device, method) is not None
+    return Lane(choose_device(device), method) if has_lanes else None
+
+
+def working_in(lane: Lane | None) -> AbstractContextManager[None]:
+    """Context of work in a lane; without one it does nothing."""
+    return nullcontext() if lane is None else lane.at_work()
 
 
 def current() -> Lane | None:

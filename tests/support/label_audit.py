@@ -14,7 +14,6 @@ from flwr.common import NDArrays
 from fedul_flwr.baselines import fedsem
 from fedul_flwr.baselines.fedsem import FedSemClient
 from fedul_flwr.baselines.fedsiam import TEACHER, TEACHER_STEPS, FedSiamClient
-from fedul_flwr.baselines.proxyfl import CLASS_SHARES
 from fedul_flwr.client_apps.fedmatch import FedMatchClient
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.client_apps.xclp import XCLPClient
@@ -26,6 +25,7 @@ from fedul_flwr.data.safe_files import map_version, read_arrays
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays, Content
+from fedul_flwr.federated.class_shares import CLASS_SHARES
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import BASE_ROUND, HELPERS
