@@ -14,7 +14,7 @@ from pydantic import Field
 
 from fedul_flwr import method as kit
 from fedul_flwr.config.base import only_without
-from fedul_flwr.config.shared import is_function
+from fedul_flwr.config.shared import starts_from_names
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, LABEL, LAST, NAMES, PREVIOUS_LABELS, UNOPENED
 from fedul_flwr.propagation.server import (
@@ -56,7 +56,11 @@ class XCLPPredictSettings(kit.Settings):
         """The setting that does not go with names in the graph, and what it must be."""
         for key, fits, needed in (
             ("xclp-predict.features", self.features == "model", "'model'"),
-            ("start-from", is_function(settings.start_from), "a function of the names"),
+            (
+                "start-from",
+                starts_from_names(settings.start_from),
+                "'names', or a function of them",
+            ),
             ("xclp.codes-epsilon", not settings[kit.XCLPSettings].codes_epsilon, "0"),
             ("xclp-predict.leave-one-out", not self.leave_one_out, "false"),
         ):

@@ -16,7 +16,7 @@ from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
-from fedul_flwr.config.shared import VIEWS, is_function, split_extension
+from fedul_flwr.config.shared import VIEWS, split_extension, starts_from_names
 from fedul_flwr.errors import UserError
 
 AUTO_KEYS = (
@@ -165,7 +165,7 @@ def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
     """``standardize`` and ``standardize_sum`` resolved by kind of points and method."""
     chosen = settings.standardize
     asks_clients = find_method(settings.method).asks_clients
-    named = is_function(settings.start_from)
+    named = starts_from_names(settings.start_from)
     if chosen == "auto" and (named or len(input_shape) != 1):
         chosen = "none"
     elif chosen == "auto":

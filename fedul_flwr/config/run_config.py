@@ -26,7 +26,7 @@ from fedul_flwr.config.sections import (
     ScaffoldSettings,
     refuse_unaccounted,
 )
-from fedul_flwr.config.shared import BUILT_IN, PRETRAINED, RUN, SharedSettings, is_function
+from fedul_flwr.config.shared import BUILT_IN, PRETRAINED, RUN, SharedSettings, starts_from_names
 from fedul_flwr.config.trusted_modules import name_again, require_trusted_modules
 from fedul_flwr.config.user_files import read_object, user_path, with_rounds
 from fedul_flwr.errors import UserError
@@ -406,7 +406,7 @@ def _absolute_paths(settings: Mapping[str, Any], base_dir: Path) -> dict[str, st
             is_built_in = named in (*BUILT_IN, "none")
             is_path = not is_built_in and (looks_so or user_path(named, base_dir).exists())
         elif key == "start-from":
-            is_path = named != PRETRAINED and not is_function(named)
+            is_path = named != PRETRAINED and not starts_from_names(named)
         elif key == "features":
             is_path, prefix = named.startswith(RUN), RUN
         path = named.removeprefix(prefix)

@@ -45,6 +45,20 @@ def is_function(source: str) -> bool:
     return all(part.isidentifier() for part in [*module.split("."), function])
 
 
+def name_texts(source: str) -> list[str]:
+    """Texts of ``start-from = "names"``, one with ``{}`` for all classes or one for each; none for
+    another source."""
+    kind, _, texts = source.partition(":")
+    if source == NAMES:
+        return ["a photo of a {}."]
+    return texts.split("|") if kind == NAMES and ("{}" in texts or "|" in texts) else []
+
+
+def starts_from_names(source: str) -> bool:
+    """Whether first weights are vectors of the classes' names, so that no label trained them."""
+    return is_function(source) or bool(name_texts(source))
+
+
 PartitionName = Literal[
     "iid",
     "dirichlet",
@@ -136,9 +150,9 @@ class DataSettings(Settings):
     all of them; empty takes the first window of each file (docs/own-data.md)."""
     features: str = ""
     """Replace points by features of a fixed function, computed once: `efficientnet-lite0`,
-    `torchvision:NAME`, `huggingface:NAME` (pretrained networks), `run:DIRECTORY` (the best model of
-    a run, in simulations), perhaps with `@SIDE` to resize images to that many pixels; or your own
-    `package.module:function`. The model then takes vectors."""
+    `torchvision:NAME`, `huggingface:NAME` (pretrained networks, such as CLIP and DINOv2),
+    `run:DIRECTORY` (the best model of a run, in simulations), perhaps with `@SIDE` to resize images
+    to that many pixels; or your own `package.module:function`. The model then takes vectors."""
     client_data: str = ""
     """Path of a folder with one sub-folder per simulated client, each in the form of a client's own
     data on a device; `dataset` is then the server's, or `none`."""
@@ -280,6 +294,8 @@ def _name_or_reference(*names: str) -> tuple[AfterValidator]:
 
 PRETRAINED = "torchvision"
 """Value of `start-from` for torchvision's pretrained weights."""
+NAMES = "names"
+"""Value of `start-from`, or its beginning, for the names of the classes."""
 MODEL_EXTENSIONS = ("head", "projections")
 """What ``+NAME`` behind the name of a model adds to it."""
 
@@ -318,9 +334,10 @@ class TrainingSettings(DataSettings):
     start_from: Annotated[str, only_without("xclp-predict.features", "pixels")] = ""
     """Source of the initial weights: output directory of a run, `.safetensors` file, or
     `torchvision` (pretrained, for its own models and `resnet18-fedul`). A last layer for another
-    number of classes keeps its random weights. For `model = "linear"` also a function of your own,
-    `package.module:function`, that turns the names of the classes into its weights
-    (docs/features.md)."""
+    number of classes keeps its random weights. For `model = "linear"` also the vectors of the
+    classes' names: `names`, by the text encoder beside the image encoder in `features`, or a
+    function of your own, `package.module:function`. `names:TEXT` has `{}` where the name goes, or
+    a text for each class with `|` between them (docs/features.md)."""
     frozen_rounds: Annotated[int, Field(ge=0), only_with("start-from")] = 0
     """First rounds in which only the last linear layer is trained; batch norm keeps its statistics
     in them. Afterwards all layers are trained."""
@@ -399,10 +416,15 @@ class TrainingSettings(DataSettings):
                 f"start-from = 'torchvision' is for models of torchvision, and model = "
                 f"{self.model!r} is none: choose 'torchvision:NAME' or {others}"
             )
-        if is_function(self.start_from) and self.model != "linear":
+        needed = ""
+        if starts_from_names(self.start_from) and self.model != "linear":
+            needed = "model = 'linear'"
+        elif name_texts(self.start_from) and not self.features.startswith(HUB):
+            needed = "features = 'huggingface:NAME', an encoder of images and texts"
+        if needed:
             raise ValueError(
-                f"start-from = {self.start_from!r} gives the weights of a linear layer: it needs "
-                "model = 'linear'"
+                f"start-from = {self.start_from!r} makes a linear layer of the classes' names: it "
+                f"needs {needed}"
             )
         return self
 

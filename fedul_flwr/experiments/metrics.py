@@ -58,6 +58,7 @@ METRICS: Mapping[str, Metric] = {
     "s2c": Metric("S2C (%)", 0, _first("nonzero_down_percent", "percent_down")),
     "c2s": Metric("C2S (%)", 0, _first("nonzero_up_percent", "percent_up")),
     "s2c-release": Metric("S2C as released (%)", 0, _first(RELEASED_DOWN)),
+    "start-error": Metric("test error before round 1 (%)", 2, _first("start_test_error")),
     "last-error": Metric("test error of the last round (%)", 2, _first("last_test_error")),
     "seconds": Metric("seconds", 0, _first("seconds")),
     "steps": Metric("steps of a client and round", 0, _first("steps")),
@@ -92,6 +93,7 @@ def metrics_of(run: Run) -> dict[str, float]:
     metrics = {
         "test_error": summary.get("test_error"),
         "chosen_round": summary.get("best_round"),
+        "start_test_error": summary.get("start_test_error"),
         "last_test_error": summary.get("final_test_error"),
         "lowest_test_error": min(errors, default=None),
         "labeled_error": labeled[-1] if labeled else None,

@@ -68,8 +68,10 @@ def find_extractor(
     facts = source.facts()
     side = side or facts.side
     dtype = str(dtype_of_size(precision, facts.num_weights, chosen))
-    identity = (plain, facts.digest, str(side), dtype)
-    features = NetworkFeatures(lambda: source.loaded[0], side, chosen, precision)
+    identity = (plain, facts.digest, str(side), facts.resampling, dtype)
+    features = NetworkFeatures(
+        lambda: source.loaded.model, side, chosen, precision, facts.resampling
+    )
     return Extractor(name, identity, features)
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -39,6 +41,21 @@ from fedul_flwr.models.resnets import TorchvisionModel, pretrained_arrays
 OpenRun = Callable[[Path], nn.Module]
 """Opens the best model of an earlier run."""
 
+Resampling = Literal["bilinear", "bicubic"]
+"""How a network's images are resized."""
+_BICUBIC = 3
+"""Pillow's number for it, as Hugging Face's processors write it."""
+
+
+class LoadedNetwork(NamedTuple):
+    """A network, and the images that it was trained on."""
+
+    model: nn.Module
+    side: int
+    """0 for images as they are."""
+    resampling: Resampling = "bilinear"
+
+
 _FILE = "network.json"
 
 
@@ -48,6 +65,7 @@ class Facts(NamedTuple):
     digest: str
     side: int
     num_weights: int
+    resampling: Resampling
 
 
 @dataclass(frozen=True)
@@ -81,14 +99,14 @@ class NetworkSource:
                     setting="features",
                 )
             directory = Path(name.removeprefix(RUN))
-            return cls(name, (), lambda: (open_run(directory), 0))
+            return cls(name, (), lambda: LoadedNetwork(open_run(directory), 0))
         # The settings allow no other.
         files = efficientnet_lite0_files()
         return cls(name, files, efficientnet_lite0)
 
     @cached_property
     def loaded(self) -> LoadedNetwork:
-        """The network, and the side of its images."""
+        """The network, and what it expects."""
         return self.load()
 
     def facts(self) -> Facts:
@@ -107,8 +125,8 @@ class NetworkSource:
         (directory / _FILE).write_text(text, encoding="utf-8")
 
     def _facts(self) -> Facts:
-        model, side = self.loaded
-        return Facts(_digest(model), side, num_weights(model))
+        model, side, resampling = self.loaded
+        return Facts(_digest(model), side, num_weights(model), resampling)
 
 
 def _digest(model: nn.Module) -> str:
@@ -126,6 +144,7 @@ class NetworkFeatures:
     side: int
     device: torch.device
     precision: str
+    resampling: Resampling = "bilinear"
 
     @cached_property
     def _network(self) -> Network:
@@ -139,19 +158,21 @@ class NetworkFeatures:
         inputs = to_input(torch.from_numpy(np.array(points)))
         network = self._network
         with torch.inference_mode(), inputs_of(feature_layer(network.model)) as seen:
-            network(network.to_device(resized(inputs, self.side)))
+            network(network.to_device(resized(inputs, self.side, self.resampling)))
         features: NDArray[np.float32] = seen[0].float().cpu().numpy()
         return features
 
 
-def resized(inputs: Tensor, side: int) -> Tensor:
-    """Images ``(n, c, h, w)`` with ``side`` rows and columns; 0 leaves them as they are."""
+def resized(inputs: Tensor, side: int, resampling: Resampling = "bilinear") -> Tensor:
+    """Images ``(n, c, h, w)`` in [-1, 1] with ``side`` rows and columns; 0 leaves them as they
+    are."""
     if side == 0 or inputs.shape[2:] == (side, side):
         return inputs
     sizes = (side, side)
-    return functional.interpolate(inputs, sizes, mode="bilinear", antialias=True).contiguous(
-        memory_format=torch.channels_last
-    )
+    images = functional.interpolate(inputs, sizes, mode=resampling, antialias=True)
+    if resampling == "bicubic":  # its curves leave the range next to edges
+        images = images.clamp(-1, 1)
+    return images.contiguous(memory_format=torch.channels_last)
 
 
 def fold_batch_norm(model: nn.Module) -> nn.Module:
@@ -185,9 +206,6 @@ class _Layers(fx.Tracer):
         )
 
 
-LoadedNetwork = tuple[nn.Module, int]
-
-
 def _lite(net: nn.Module) -> nn.Module:
     """EfficientNet-Lite for images in [-1, 1]: it expects (level - 127)/128 in three channels."""
     levels = torch.full((3,), 127 / 255, dtype=torch.float64)
@@ -195,25 +213,34 @@ def _lite(net: nn.Module) -> nn.Module:
 
 
 class _Encoder(nn.Module):
-    """A Hugging Face image encoder for images in [-1, 1]; ``out`` gets its pooled output."""
+    """A Hugging Face image encoder for images in [-1, 1]; ``out`` gets its vectors.
+
+    These are of length 1 and in the space of texts, if the network encodes texts, too (CLIP,
+    Radford et al. 2021); else they are its pooled output.
+    """
 
     def __init__(self, net: nn.Module, mean: Tensor, deviation: Tensor, side: int) -> None:
         super().__init__()
         self.net = net.eval()
+        encode = getattr(net, "get_image_features", None)
+        self.of_texts, self.encode = encode is not None, encode or net
+        # Images of another side than in training, where the network can have them.
+        takes = signature(self.encode if self.of_texts else net.forward).parameters
+        self.options = {key: True for key in ("interpolate_pos_encoding",) if key in takes}
         self.normalized = Normalized(mean, deviation, persistent=True)  # part of its identity
         with torch.no_grad():
-            width = self.pooled(torch.zeros(1, 3, side, side)).shape[1]
+            width = self.vectors(torch.zeros(1, 3, side, side)).shape[1]
         self.out = nn.Linear(width, 1)
 
-    def pooled(self, inputs: Tensor) -> Tensor:
+    def vectors(self, inputs: Tensor) -> Tensor:
         """Features ``(n, d)`` of ``(n, 1 or 3, h, w)``."""
-        output: Any = self.net(pixel_values=self.normalized(inputs))
-        pooled: Tensor | None = getattr(output, "pooler_output", None)
-        return (output.last_hidden_state.mean(dim=1) if pooled is None else pooled).flatten(1)
+        pixels = self.normalized(inputs)
+        vectors = _pooled(self.encode(pixel_values=pixels, **self.options))
+        return _unit(vectors).to(vectors.dtype) if self.of_texts else vectors
 
     def forward(self, inputs: Tensor) -> Tensor:
         """A number for each image; it means nothing."""
-        number: Tensor = self.out(self.pooled(inputs))
+        number: Tensor = self.out(self.vectors(inputs))
         return number
 
 
@@ -224,7 +251,7 @@ def efficientnet_lite0() -> LoadedNetwork:
 
     net: nn.Module = EfficientNet.from_name(LITE0)
     net.load_state_dict(torch.load(file, weights_only=True))
-    return _lite(net), 224
+    return LoadedNetwork(_lite(net), 224)
 
 
 def efficientnet_lite0_files() -> list[Path]:
@@ -251,7 +278,7 @@ def torchvision_model(name: str) -> LoadedNetwork:
     side = int(weights.transforms().crop_size[0])
     model = TorchvisionModel(name, (side, side, 3), len(weights.meta["categories"]))
     model.net.load_state_dict(arrays)
-    return model, side
+    return LoadedNetwork(model, side)
 
 
 def torchvision_files(name: str) -> list[Path]:
@@ -268,24 +295,31 @@ def _existing(files: list[Path]) -> list[Path]:
     return [file for file in files if file.is_file()]
 
 
-def image_encoder(name: str, *, download: bool = True) -> LoadedNetwork:
-    """Image encoder ``name`` of the Hugging Face hub, downloaded on first use, or in a folder."""
-    what = f"Setting features = 'huggingface:{name}'"
+def _pooled(output: Any) -> Tensor:
+    """Vectors ``(n, d)`` in an output of a Hugging Face network."""
+    if isinstance(output, Tensor):
+        return output
+    pooled: Tensor | None = getattr(output, "pooler_output", None)
+    return (output.last_hidden_state.mean(dim=1) if pooled is None else pooled).flatten(1)
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    return functional.normalize(vectors.float(), dim=1)
+
+
+@contextmanager
+def _from_hub(what: str, name: str, kind: str, *, download: bool = True) -> Iterator[Any]:
+    """Hugging Face's package; what goes wrong with network ``name`` is said in a sentence."""
     try:
-        from transformers import AutoImageProcessor, AutoModel
+        import transformers
     except ImportError as error:
         raise UserError(
             f"{what} needs a package that is not installed: pip install 'fedul-flwr[encoders]'.",
             "package-missing",
         ) from error
     try:
-        net = AutoModel.from_pretrained(name, local_files_only=not download)
-        processor = AutoImageProcessor.from_pretrained(name, local_files_only=not download)  # type: ignore[no-untyped-call]
-        about = processor.to_dict()
-        mean, deviation = (torch.tensor(about[key]) for key in ("image_mean", "image_std"))
-        side = int(getattr(net.config, "image_size", 0) or about["size"]["height"])
-        return _Encoder(net, mean, deviation, side), side
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        yield transformers
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError) as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         if not download and not Path(name).is_dir():
             raise UserError(
@@ -293,6 +327,42 @@ def image_encoder(name: str, *, download: bool = True) -> LoadedNetwork:
                 f"for files elsewhere: if you trust {name}, download it by 'hf download {name}'.",
                 "file-missing",
             ) from error
-        raise UserError(
-            f"{what}: it cannot be used as an image encoder ({why}).", "model-unfit"
-        ) from error
+        raise UserError(f"{what}: it cannot be used as {kind} ({why}).", "model-unfit") from error
+
+
+def image_encoder(name: str, *, download: bool = True) -> LoadedNetwork:
+    """Image encoder ``name`` of the Hugging Face hub, downloaded on first use, or in a folder."""
+    what = f"Setting features = 'huggingface:{name}'"
+    with _from_hub(what, name, "an image encoder", download=download) as transformers:
+        net = transformers.AutoModel.from_pretrained(name, local_files_only=not download)
+        processor = transformers.AutoImageProcessor.from_pretrained(
+            name, local_files_only=not download
+        )
+        about = processor.to_dict()
+        mean, deviation = (torch.tensor(about[key]) for key in ("image_mean", "image_std"))
+        size = about["crop_size"] if about.get("do_center_crop") else about["size"]
+        side = int(size.get("height") or size["shortest_edge"])
+        resampling: Resampling = "bicubic" if about.get("resample") == _BICUBIC else "bilinear"
+        return LoadedNetwork(_Encoder(net, mean, deviation, side), side, resampling)
+
+
+def text_vectors(name: str, texts: Sequence[str]) -> Tensor:
+    """Vectors ``(n, d)`` of n texts by the text encoder beside image encoder ``name``.
+
+    Their length is the network's own factor of cosines, 100 for CLIP (Radford et al. 2021), so that
+    products with images' vectors of length 1 are its logits.
+    """
+    what = f"Setting start-from: the names of classes by 'huggingface:{name}'"
+    with _from_hub(what, name, "an encoder of texts") as transformers, torch.no_grad():
+        net = transformers.AutoModel.from_pretrained(name).eval()
+        tokens = transformers.AutoTokenizer.from_pretrained(name)(
+            list(texts),
+            # SigLIP reads the last of all positions.
+            padding="max_length" if "siglip" in net.config.model_type else True,
+            truncation=True,
+            max_length=net.config.text_config.max_position_embeddings,
+            return_tensors="pt",
+        )
+        taken = {key: tokens[key] for key in ("input_ids", "attention_mask") if key in tokens}
+        vectors: Tensor = net.logit_scale.exp() * _unit(_pooled(net.get_text_features(**taken)))
+        return vectors

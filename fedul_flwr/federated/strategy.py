@@ -47,7 +47,7 @@ from fedul_flwr.config.sections import (
     KrumSettings,
     MultiKrumSettings,
 )
-from fedul_flwr.config.shared import MORE_THAN_MODELS, is_function
+from fedul_flwr.config.shared import MORE_THAN_MODELS, starts_from_names
 from fedul_flwr.data.class_priors import uniform_prior
 from fedul_flwr.data.types import Arrays, Content, Floats, InputShape, Value, below, count
 from fedul_flwr.errors import NoUpdateError, UserError
@@ -225,7 +225,7 @@ class Strategy(FlowerStrategy):
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
         """Refuse settings that have no effect on this method, before anything starts."""
-        of_names = settings.test_prior == "em" and is_function(settings.start_from)
+        of_names = settings.test_prior == "em" and starts_from_names(settings.start_from)
         takes = cls.takes_test_prior or of_names
         if settings.test_prior not in (AUTO, "uniform") and not takes:
             raise UserError(

@@ -72,7 +72,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     model = None
     if needs_model(settings):
         model = fresh_model(settings, data.shape.model_shape, len(data.shape.class_names))
-        setup.start_elsewhere(model, settings.start_from, data.shape.class_names)
+        setup.start_elsewhere(model, settings, data.shape.class_names)
         weights = dump_arrays(model)
     directory.remove_clients()
     strategy = strategy_class(
@@ -116,7 +116,7 @@ def check_start(settings: RunConfig, num_clients: int) -> str:
         return "\n".join(filter(None, (notes, data.shape.in_words)))
     model = fresh_model(settings, data.shape.model_shape, len(data.shape.class_names))
     if not settings.resume:
-        start_elsewhere(model, settings.start_from, data.shape.class_names)
+        start_elsewhere(model, settings, data.shape.class_names)
     if method.trains:
         resolve_settings(settings, strategy, data, model)
     lines = (notes, data.shape.in_words, in_words(chosen) if method.trains else "")

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from fedul_flwr.config.base import load_reference, user_code
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.shared import PRETRAINED, is_function
+from fedul_flwr.config.shared import HUB, PRETRAINED, is_function, name_texts, split_side
 from fedul_flwr.config.trusted_modules import remember_run
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, unnamed_columns
 from fedul_flwr.data.run_files import store
@@ -32,6 +32,7 @@ from fedul_flwr.data.tables import Missing
 from fedul_flwr.data.types import Content, Floats
 from fedul_flwr.data.user_content import changed_content, user_content
 from fedul_flwr.errors import UserError
+from fedul_flwr.extractors.pretrained import text_vectors
 from fedul_flwr.federated.disclosure import disclosures, settings_digest, unprotected
 from fedul_flwr.federated.grid import PackingGrid
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
@@ -47,7 +48,7 @@ _DATA_FILES = ("dataset", "server.dataset", "columns", "labels.split")
 
 
 def load_starting_weights(
-    model: nn.Module, source: str, class_names: Sequence[str] = ()
+    model: nn.Module, source: str, class_names: Sequence[str] = (), features: str = ""
 ) -> list[str]:
     """Replace the random weights of ``model``, in place, by those that ``source`` names.
 
@@ -59,8 +60,10 @@ def load_starting_weights(
     if source == PRETRAINED:
         assert isinstance(plain, TorchvisionModel)  # checked with the settings
         weights = _pretrained(plain)
+    elif texts := name_texts(source):
+        weights = _of_rows(plain, _rows_of_texts(source, texts, class_names, features))
     elif is_function(source):
-        weights = _of_class_names(plain, source, class_names)
+        weights = _of_rows(plain, _own_rows(plain, source, class_names))
     else:
         weights = _read(source)
     added = tuple(f"{name}." for name in model.added) if isinstance(model, Extended) else ()
@@ -116,20 +119,44 @@ def _pretrained(model: TorchvisionModel) -> dict[str, Tensor]:
     return {name: array for name, array in weights.items() if not name.startswith(heads)}
 
 
-def _of_class_names(model: nn.Module, source: str, class_names: Sequence[str]) -> dict[str, Tensor]:
-    """Weights of a linear model by the user's function of the classes' names, and biases 0."""
-    what, (weight, bias) = f"Setting start-from = {source!r}", model.state_dict().items()
+def _rows_of_texts(
+    source: str, texts: list[str], class_names: Sequence[str], features: str
+) -> Tensor:
+    """Rows ``(K, d)`` of the classes' names, in texts, by the encoder of ``features``."""
+    if len(texts) == 1:
+        texts = texts * len(class_names)
+    if len(texts) != len(class_names):
+        raise UserError(
+            f"Setting start-from = {source!r} has {len(texts)} texts for {len(class_names)} "
+            "classes; one with {} for the name, or a text for each class is needed.",
+            "number-of-classes",
+            setting="start-from",
+        )
+    names = [name.replace("_", " ") for name in class_names]  # texts have words
+    named = [text.replace("{}", name) for text, name in zip(texts, names, strict=True)]
+    return text_vectors(split_side(features)[0].removeprefix(HUB), named)
+
+
+def _own_rows(model: nn.Module, source: str, class_names: Sequence[str]) -> Tensor:
+    """Rows ``(K, d)`` by the user's function of the classes' names."""
+    what, weight = f"Setting start-from = {source!r}", next(iter(model.parameters()))
     function = load_reference(source, "start-from")
     with user_code(what):
         rows = np.asarray(function(list(class_names)), np.float32)
-    if rows.shape != weight[1].shape or not np.isfinite(rows).all():
+    if rows.shape != weight.shape or not np.isfinite(rows).all():
         raise UserError(
             f"{what} returned an array of shape {rows.shape} for {len(class_names)} names; "
-            f"{tuple(weight[1].shape)} finite numbers are needed, a row for each class.",
+            f"{tuple(weight.shape)} finite numbers are needed, a row for each class.",
             "own-code-result",
             setting="start-from",
         )
-    return {weight[0]: torch.from_numpy(rows), bias[0]: torch.zeros_like(bias[1])}
+    return torch.from_numpy(rows)
+
+
+def _of_rows(model: nn.Module, rows: Tensor) -> dict[str, Tensor]:
+    """Weights of a linear model, and biases 0."""
+    weight, bias = model.state_dict()
+    return {weight: rows, bias: torch.zeros(len(rows))}
 
 
 def _read(source: str) -> dict[str, Tensor]:
@@ -187,10 +214,10 @@ def open_data(
     return data, nodes
 
 
-def start_elsewhere(model: nn.Module, source: str, class_names: Sequence[str]) -> None:
+def start_elsewhere(model: nn.Module, settings: RunConfig, class_names: Sequence[str]) -> None:
     """Load the weights that setting ``start-from`` names into ``model``, if it names any."""
-    if source:
-        fresh = load_starting_weights(model, source, class_names)
+    if source := settings.start_from:
+        fresh = load_starting_weights(model, source, class_names, settings.features)
         log(INFO, "Weights from %s; fresh: %s", source, ", ".join(fresh) or "none")
 
 

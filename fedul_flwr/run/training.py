@@ -104,7 +104,7 @@ def starting_point(
         directory.replace_metrics([])
         directory.remove_clients()
         recorder.lines = []
-        setup.start_elsewhere(model, recorder.settings.start_from, class_names)
+        setup.start_elsewhere(model, recorder.settings, class_names)
         # What was summed over all clients before round 1: a second sum would tell parts.
         return Start(dump_arrays(model), 0, directory.load_state(0) if resumes else {})
     arrays, line = directory.load_model(LAST_MODEL)

@@ -100,7 +100,7 @@ def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[float]:
         layer = nn.Linear(4, 3)
         nn.init.constant_(layer.weight, loads[-1])
         nn.init.zeros_(layer.bias)
-        return nn.Sequential(nn.Flatten(), layer), 2
+        return pretrained.LoadedNetwork(nn.Sequential(nn.Flatten(), layer), 2)
 
     monkeypatch.setattr(pretrained, "efficientnet_lite0", load)
     monkeypatch.setattr(pretrained, "efficientnet_lite0_files", lambda: [file])

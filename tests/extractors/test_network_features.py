@@ -94,7 +94,7 @@ def test_efficientnet_lite_gets_levels_minus_127_over_128_in_three_channels() ->
 
 def test_efficientnet_lite0_has_1280_features_with_imagenet_weights() -> None:
     pytest.importorskip("efficientnet_lite_pytorch")
-    model, side = pretrained.efficientnet_lite0()
+    model, side, _ = pretrained.efficientnet_lite0()
     assert side == 224
     assert sum(weight.numel() for weight in model.parameters()) == 4_652_008
     extractor = find_extractor("efficientnet-lite0@64", "cpu", "float32")
