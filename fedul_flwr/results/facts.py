@@ -132,8 +132,8 @@ def _labeled(run: Run, summary: Mapping[str, Any]) -> dict[str, str]:
             text += f", {percent(missing)} without a label" if missing else ""
             rows[SOURCE_WORDS[source]] = text
     rows["method"] = str(summary.get("method"))
-    if "labeled_clients" in summary:
-        answered, every = summary["labeled_clients"], summary["num_clients"]
+    if "answered_clients" in summary:
+        answered, every = summary["answered_clients"], summary["num_clients"]
         rows["method"] += f", {answered} of {every} clients answered"
     return rows
 

@@ -86,7 +86,7 @@ def write_labeling_summary(
             "dataset": settings.dataset,
             **_secure(settings.find(XCLPSettings)),
             "partition": settings.partition,
-            "labeled_clients": record.clients,
+            "answered_clients": record.clients,
             "seed": settings.seed,
             "test_error": errors.get(XCLP),
             "balanced_accuracy": sources.get(XCLP, {}).get("balanced_accuracy"),

@@ -153,7 +153,7 @@ def test_a_node_that_is_killed_while_points_are_compared(tmp_path: Path) -> None
     assert there == written(tmp_path / "here"), said
     assert sorted(there) == [f"{c}{kind}.csv" for c in (0, 1, 3) for kind in ("-local-lp", "")]
     found = summary(tmp_path / "secret")
-    assert (found["labeled_clients"], found["failures"]) == (3, 1)
+    assert (found["answered_clients"], found["failures"]) == (3, 1)
 
 
 def test_given_a_node_that_is_killed_after_it_has_sent_its_masked_update_then_the_sum_has_it(

@@ -97,7 +97,7 @@ def test_files_hold_what_propagation_in_one_place_says(settings: Settings, group
     for group, members in enumerate(parts):
         for client, expected in central(held, members, group).items():
             assert_file(directory, client, expected, held.labels[client] < 0)
-    assert summary(directory)["labeled_clients"] == 5
+    assert summary(directory)["answered_clients"] == 5
     # On its own each client finds something else, or nothing.
     for client in range(5):
         own = central(held, [client], seed=bytes(32))[client]

@@ -174,7 +174,7 @@ def write_label_run(directory: Path, *, clients: int = 6, scored: bool = True) -
             "dataset": "digits",
             "partition": "iid",
             "num_clients": clients,
-            "labeled_clients": clients,
+            "answered_clients": clients,
             "seed": 0,
             "test_error": errors.get("xclp"),
             "balanced_accuracy": None,

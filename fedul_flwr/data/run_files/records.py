@@ -232,7 +232,7 @@ class Run:
         if method is not None:
             return method.trains
         # The code of a user's own method may be missing here: look at the outcome.
-        return bool(self.metrics) or self.summary is None or "labeled_clients" not in self.summary
+        return bool(self.metrics) or self.summary is None or "answered_clients" not in self.summary
 
     @property
     def finished(self) -> bool:
