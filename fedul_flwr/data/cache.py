@@ -7,7 +7,9 @@ import json
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +18,8 @@ from fedul_flwr.errors import UserError
 
 IN_MEMORY = "given"
 """Folder of data that a program gave in memory."""
+NAME = "data"
+"""Name of the folder of such data, which titles show."""
 NETWORKS = "networks"
 KINDS = (IN_MEMORY, "owned", "sources", "splits", NETWORKS)
 """Folders of the cache; that of networks holds facts about them, and no data."""
@@ -57,7 +61,7 @@ def build_once(directory: Path, build: Callable[[Path], None], *, private: bool 
     from filelock import FileLock  # only needed to build
 
     partial = directory.with_name(directory.name + ".partial")
-    try:
+    with _writing(directory.parent):
         directory.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(directory.with_name(directory.name + ".lock")):
             if directory.is_dir():
@@ -70,13 +74,45 @@ def build_once(directory: Path, build: Callable[[Path], None], *, private: bool 
                 partial.replace(directory)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
+    return directory
+
+
+def build_by_content(kind: str, write: Callable[[Path], None]) -> Path:
+    """A private folder of this kind with the files that ``write`` puts into an empty one.
+
+    It is named by their content, so that the same data are kept once.
+    """
+    root = cache_directory() / kind
+    with _writing(root):
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="writing-", dir=root) as writing:
+            written = Path(writing) / NAME
+            written.mkdir()
+            write(written)
+            files = sorted(path for path in written.rglob("*") if path.is_file())
+            content = [[str(file.relative_to(written)), _digest(file)] for file in files]
+
+            def build(folder: Path) -> None:
+                written.rename(folder / NAME)
+
+            return build_once(root / cache_key(content), build, private=True) / NAME
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise UserError(
-            f"Cannot write decoded data to {directory.parent} ({error.strerror or error}); "
+            f"Cannot write decoded data to {folder} ({error.strerror or error}); "
             "set FEDUL_CACHE to a folder that is writable and has room.",
             "file-not-writable",
         ) from error
-    return directory
 
 
 class CacheUse(NamedTuple):

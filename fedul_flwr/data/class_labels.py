@@ -71,8 +71,10 @@ class ClassLabels:
             values = np.array([*self.names, ""], dtype=str)
         return np.asarray(values[self.numbers])
 
-    def numbered_by(self, names: Sequence[str], where: str) -> ClassLabels:
+    def numbered_by(self, names: tuple[str, ...], where: str) -> ClassLabels:
         """The same labels by classes that are listed: texts are their names, numbers positions."""
+        if self.kind == "name" and self.names == names:
+            return self
         positions = {name: index for index, name in enumerate(names)}
         if self.kind == "number":
             positions = {str(index): index for index in range(len(names))}
@@ -86,7 +88,7 @@ class ClassLabels:
             raise UserError(
                 f"{where} holds the label {name}; allowed are {allowed}.", "label-unknown"
             )
-        return self._moved(positions, tuple(names), "name")
+        return self._moved(positions, names, "name")
 
     def _moved(self, to: Mapping[str, int], names: tuple[str, ...], kind: Kind) -> ClassLabels:
         numbers = np.array([*(to[name] for name in self.names), UNLABELED], dtype=np.int64)
@@ -322,6 +324,18 @@ def union(one: ClassLabels, other: ClassLabels) -> tuple[ClassLabels, ClassLabel
     names = sorted_classes({*one.names, *other.names})
     numbers = {name: number for number, name in enumerate(names)}
     return one._moved(numbers, names, one.kind), other._moved(numbers, names, other.kind)
+
+
+def are_written_apart(one: ClassLabels, other: ClassLabels) -> bool:
+    """Whether two parts write one class in two ways, or have other kinds of classes and none in
+    common."""
+    only_one, only_other = one.used - other.used, other.used - one.used
+    kinds = {labels.kind for labels in (one, other) if labels.used} - {"name"}
+    if len(kinds) > 1 and not one.used & other.used:
+        return True
+    # Some programs write 01 as 1.
+    forms = [{spelling(name).lstrip("0") for name in names} for names in (only_one, only_other)]
+    return bool(forms[0] & forms[1])
 
 
 # Labels and confidences from scores of classes (XCLP, phase 3).

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -227,8 +228,8 @@ def _parse(content: Mapping[str, Any], where: str) -> Columns:
             f'{where} must hold {{"columns": […]}} with one column or more.', "columns-file-wrong"
         )
     columns = Columns(tuple(_parse_column(one, where) for one in listed))
-    _refuse_twice(columns.names, where)
-    _refuse_twice(columns.features, where)
+    refuse_twice(columns.names, where)
+    refuse_twice(columns.features, where)
     if len(columns.features) > MAX_FEATURES:
         raise UserError(
             f"{where} has {len(columns.features)} features; at most {MAX_FEATURES}.",
@@ -268,7 +269,7 @@ def _parse_column(one: Any, where: str) -> Column:
         raise UserError(f'{where}: every column needs a "name".', "columns-file-wrong")
     column = Column(**{**dict(written), "categories": _tuple(written.categories)})
     name, fill, values = column.name, column.fill, column.values
-    _refuse_twice(values, f"{where}, column {name!r}")
+    refuse_twice(values, f"{where}, column {name!r}")
     if column.categories is None:
         is_right = not column.other and (fill is None or _is_float32(fill))
     else:
@@ -293,9 +294,8 @@ def _is_float32(value: float | str) -> bool:
     return not isinstance(value, str) and abs(value) <= _LARGEST
 
 
-def _refuse_twice(names: Sequence[str], where: str) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise UserError(f"{where} names {name!r} more than once.", "name-twice")
-        seen.add(name)
+def refuse_twice(names: Iterable[str], where: str) -> None:
+    """Refuse names of which two are alike."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise UserError(f"{where} names {twice[0]!r} more than once; it may once.", "name-twice")

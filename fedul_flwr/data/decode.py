@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -17,11 +19,16 @@ from numpy.typing import NDArray
 from fedul_flwr.config.user_files import reason, regular_file
 from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.data.dicom import dicom_size, is_dicom, read_dicom
+from fedul_flwr.data.safe_files import is_visible
 from fedul_flwr.data.types import Bytes, Inputs, InputShape
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
     from PIL import Image
+
+IMAGE_SUFFIXES = (
+    *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm", ".dcm"),
+)
 
 Shape = InputShape
 """``(height, width, channels)``, 1 channel for gray and 3 for RGB."""
@@ -214,6 +221,29 @@ def list_batches(items: Sequence[Item]) -> Iterator[list[Item]]:
     """Cut ``items`` into lists of at most ``BLOCK``."""
     for start in range(0, len(items), BLOCK):
         yield list(items[start : start + BLOCK])
+
+
+def file_images(where: str, files: Sequence[Path]) -> EncodedImages:
+    """The images of ``files``, in this order."""
+    items: list[Item] = [(str(file), file) for file in files]
+    return EncodedImages(where, len(items), partial(list_batches, items))
+
+
+def list_images(folder: Path, besides: Collection[Path] = ()) -> list[Path]:
+    """All files under ``folder`` except ``besides``, sorted by path; others than images are
+    refused."""
+    images: list[Path] = []
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = sorted(filter(is_visible, folders))
+        images += (Path(parent) / name for name in filter(is_visible, files))
+    images = sorted(image for image in images if image not in besides)
+    if odd := [image for image in images if not image.name.lower().endswith(IMAGE_SUFFIXES)]:
+        raise UserError(
+            f"{odd[0]} is not an image; only {', '.join(IMAGE_SUFFIXES)} files may lie in a folder "
+            "of images.",
+            "folder-layout",
+        )
+    return images
 
 
 class Inspected(NamedTuple):

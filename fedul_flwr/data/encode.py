@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.columns import OTHER, Column, Columns, unnamed_columns
 from fedul_flwr.data.csv_files import doubtful_point
-from fedul_flwr.data.tables import Missing, Table, VectorPoints, stripped
+from fedul_flwr.data.tables import (
+    Missing,
+    Table,
+    TableOptions,
+    VectorPoints,
+    is_number,
+    is_text,
+    stripped,
+)
 from fedul_flwr.data.types import Bools, Floats, Ints
 from fedul_flwr.errors import UserError
 
@@ -317,27 +325,6 @@ def _first(texts: Any) -> str:
     return str(texts[0].as_py())[:50]
 
 
-def is_text(kind: Any) -> bool:
-    """Whether an Arrow type is one of texts."""
-    import pyarrow as pa
-
-    is_view = getattr(pa.types, "is_string_view", lambda _: False)(kind)
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or is_view)
-
-
-def is_number(kind: Any) -> bool:
-    """Whether an Arrow type is one of numbers or truth values."""
-    import pyarrow as pa
-
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_null(kind)
-    )
-
-
 def _refuse_other_types(cells: Cells) -> None:
     import pyarrow as pa
 
@@ -437,6 +424,20 @@ def encode(tables: Sequence[Table], columns: Columns) -> list[VectorPoints]:
             vectors[:, at] = values
         encoded.append(VectorPoints(table.where, vectors))
     return encoded
+
+
+def common_vectors(
+    tables: Sequence[Table], training: Sequence[Table], options: TableOptions
+) -> tuple[Columns, list[VectorPoints]]:
+    """The columns of tables, as far as the options do not state them, and the vectors.
+
+    What fills a missing value comes from the tables ``training``, unless the columns are those of a
+    trained model.
+    """
+    columns = options.columns or infer_columns(tables)
+    if not options.trained:
+        columns = fit(training, columns, options.missing)
+    return columns, encode(tables, columns)
 
 
 def _blocks(columns: Columns) -> Iterator[tuple[list[Column], Ints]]:

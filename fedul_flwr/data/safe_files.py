@@ -1,4 +1,4 @@
-"""Files that are always complete, the old content or the new one, and arrays in files."""
+"""Files: which of a folder count, those that are always complete, and arrays in them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,47 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.errors import StorageError, UserError
+
+_STRAYS = {
+    *("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "__macosx", "@eadir", "#recycle"),
+    *("$recycle.bin", "system volume information", "lost+found"),
+}
+"""Files and folders, in lower case, that Windows, macOS and network storage leave beside data."""
+
+
+def is_visible(name: str) -> bool:
+    """Whether ``name`` is neither of a hidden file, nor of one that systems leave beside data."""
+    return not name.startswith(".") and name.lower() not in _STRAYS
+
+
+def visible(folder: Path, besides: Collection[str] = ()) -> list[Path]:
+    """Entries of a user's folder that count, sorted, without those that are called as one of
+    ``besides`` in any case."""
+    return [
+        entry
+        for entry in sorted(folder.iterdir())
+        if is_visible(entry.name) and entry.name.lower() not in besides
+    ]
+
+
+def composed(name: str) -> str:
+    """``name`` with composed letters (Unicode NFC), so that names of files and classes compare."""
+    return unicodedata.normalize("NFC", name)
+
+
+def find_entry(folder: Path, name: str) -> Path:
+    """Path in ``folder`` of what is called ``name`` in any case, as Windows writes ``TRAIN.CSV``;
+    nothing may be there.
+    """
+    matches = sorted(entry for entry in folder.iterdir() if entry.name.lower() == name.lower())
+    if len(matches) > 1:
+        raise UserError(
+            f"{folder} holds {matches[0].name} and {matches[1].name}; only one of them may be "
+            "there.",
+            "files-contradict",
+        )
+    return matches[0] if matches else folder / name
+
 
 PARTS = ".*.[0-9]*.part"
 """Pattern of names of files that are not complete yet."""

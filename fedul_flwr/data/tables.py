@@ -198,6 +198,19 @@ def refuse_too_wide(count: int, where: str) -> None:
         )
 
 
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is one of texts."""
+    return str(kind) in ("string", "large_string", "string_view")
+
+
+def is_number(kind: Any) -> bool:
+    """Whether an Arrow type is one of numbers or truth values."""
+    import pyarrow.types as types  # type: ignore[import-untyped]
+
+    kinds = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_null)
+    return any(is_kind(kind) for is_kind in kinds)
+
+
 def stripped(texts: Any) -> Any:
     """Texts without spaces around them; null where one says that a value is missing."""
     import pyarrow as pa

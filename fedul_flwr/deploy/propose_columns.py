@@ -24,17 +24,15 @@ from fedul_flwr.data.encode import (
     MAX_CATEGORIES,
     Cells,
     category_counts,
-    is_text,
     numbers,
     odd_texts,
     truth_counts,
     with_bounds,
 )
-from fedul_flwr.data.formats import is_hidden
-from fedul_flwr.data.local_data import LABELS_FILE
-from fedul_flwr.data.local_files import COUNTS_FILE, PRIORS_FILE
+from fedul_flwr.data.local_data import NO_POINTS
+from fedul_flwr.data.safe_files import visible
 from fedul_flwr.data.table_files import LABEL_NAMES, open_parquet
-from fedul_flwr.data.tables import Table
+from fedul_flwr.data.tables import Table, is_text
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
 
@@ -46,7 +44,6 @@ _LONGEST_CATEGORY = 60
 _MANY = 10
 """Up to so many texts are categories whatever their number of rows."""
 _CODE = re.compile(r"[^\W\d_]{0,3}\d[\w./-]*")
-_NO_TABLES = (LABELS_FILE, PRIORS_FILE, COUNTS_FILE)
 _UNFIT = {
     "column-of-dates": "dates or times",
     "decimal-mark": "numbers with a decimal comma",
@@ -238,8 +235,7 @@ def _table_files(folder: Path) -> list[Path]:
         raise UserError(
             f"{folder} is no folder; name the folders with the tables of owners.", "folder-missing"
         )
-    entries = [entry for entry in sorted(folder.iterdir()) if not is_hidden(entry.name)]
-    entries = [entry for entry in entries if entry.name.lower() not in _NO_TABLES]
+    entries = visible(folder, NO_POINTS)
     for entry in entries:
         if entry.is_dir() or entry.suffix.lower() not in (".csv", ".parquet"):
             raise UserError(

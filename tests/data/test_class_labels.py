@@ -142,7 +142,7 @@ def test_given_class_numbers_with_holes_in_one_split_each_then_both_count_the_sa
     ("train", "test", "code"),
     [
         (["01", "02"], ["1", "2"], "splits-differ"),
-        (["cat", "dog"], ["cat", "Dog"], "class-names-wrong"),
+        (["cat", "dog"], ["cat", "Dog"], "splits-differ"),
         (["7", "7"], ["7", "-1"], "number-of-classes"),
         (["0.5", "1"], ["1", "1"], "labels-wrong"),
     ],

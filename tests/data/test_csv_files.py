@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from fedul_flwr.data.columns import Column, Columns
 from fedul_flwr.data.csv_files import open_csv, plain_numbers, read_cell, read_csv_rows, write_cell
 from fedul_flwr.data.encode import encode
-from fedul_flwr.data.local_data import load_unlabeled_sets
-from fedul_flwr.data.local_files import read_rows
+from fedul_flwr.data.local_data import load_unlabeled_sets, read_rows
 from fedul_flwr.data.run_files.label_files import read_labels, write_labels
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.table_files import read_table

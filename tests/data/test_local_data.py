@@ -81,7 +81,7 @@ def test_images_are_brought_to_the_models_shape(owned: Path) -> None:
     [
         ("set,cat,dog,cat\nyoung,1,0,0\n", "priors-header"),
         ("set,cat,cow\nyoung,1,0\n", "priors-header"),
-        ("set,cat,dog\n", "set-missing"),
+        ("set,cat,dog\n", "priors-header"),
         ("set,cat,dog\nyoung,1\n", "csv-ragged-row"),
         ("set,cat,dog\nyoung,1,much\n", "priors-cell"),
         ("set,cat,dog\nold,1,0\nold,0,1\n", "name-twice"),

@@ -103,7 +103,7 @@ def test_folders_that_are_refused(owned: Path, tmp_path: Path) -> None:
     refused(owned, "folder-layout")
     (owned / "a" / "labels.csv").unlink()
     np.savez(owned / "x.npz", images=pixels(1, 4, 4))
-    refused(owned, "files-contradict")
+    refused(owned, "folder-layout")
     empty = tmp_path / "empty"
     empty.mkdir()
     (empty / "labels.csv").write_text("name,label\n")
@@ -176,8 +176,8 @@ def test_their_order_is_one_of_pixels_alone(folders: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "form", "code"),
     [
-        ("labels.csv", "auto", "files-contradict"),
-        ("labels.csv", "class-folders", "files-contradict"),
+        ("labels.csv", "auto", "folder-layout"),
+        ("labels.csv", "class-folders", "folder-layout"),
         ("notes.txt", "class-folders", "folder-layout"),
         ("cow/1.png", "class-folders", "folder-layout"),
         ("cat/notes.txt", "auto", "folder-layout"),

@@ -102,5 +102,5 @@ def test_partly_labeled_vectors_have_labels_by_row_in_another_order(tmp_path: Pa
     assert by_age == {30.0: 1, 40.0: -1, 50.0: 0}
     assert sorted(found.names) == ["0", "1", "2"]
     (folder / "more.csv").write_text(CSV)
-    with refuses("files-contradict", OwnDataError):
+    with refuses("folder-layout", OwnDataError):
         load_partly_labeled(folder, NAMES, (3,), table=KNOWN)

@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 from fedul_flwr.config.method_settings import UnlabeledSetSettings
 from fedul_flwr.data import split as set_generator
 from fedul_flwr.data.seeds import derived_seed, stream
-from fedul_flwr.data.split import GeneratedSets, add_prior_noise, draw_priors, generate_sets
+from fedul_flwr.data.split import (
+    GeneratedSets,
+    add_prior_noise,
+    draw_priors,
+    generate_sets,
+    settings_of_client,
+)
 
 Ints = NDArray[np.int64]
 NUM_CLASSES = 4
@@ -28,7 +34,8 @@ def deal(
 ) -> GeneratedSets:
     values = {"num-sets": 8, **{key.replace("_", "-"): value for key, value in options.items()}}
     chosen = UnlabeledSetSettings.parse(values)
-    return generate_sets(labels, points, num_classes, client, chosen, seed, num_clients=num_clients)
+    chosen = settings_of_client(chosen, client, num_clients)
+    return generate_sets(labels, points, num_classes, client, chosen, seed)
 
 
 def same(one: GeneratedSets, other: GeneratedSets) -> bool:

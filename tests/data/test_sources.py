@@ -259,4 +259,4 @@ def test_splits_that_do_not_fit(tmp_path: Path) -> None:
     refused(tmp_path, "label-unknown")
     for split in ("train", "test"):
         write_parquet(tmp_path / f"{split}.parquet", content, {"label": [-1, -1]})
-    refused(tmp_path, "labels-missing")
+    refused(tmp_path, "number-of-classes")

@@ -117,9 +117,7 @@ def test_what_is_read_is_what_was_generated(place: Path) -> None:
     table = settings[UnlabeledSetSettings]
     for client, truth in enumerate(split.clients):
         # Every point of a client is in one of its sets: its points are known from them.
-        expected = generate_sets(
-            LABELS, np.unique(truth.points), 4, client, table, seed=3, num_clients=3
-        )
+        expected = generate_sets(LABELS, np.unique(truth.points), 4, client, table, seed=3)
         opened = open_unlabeled_sets(client_files(place, split.directory), client)
         for found in (truth, opened):
             for name in ("points", "sets", "priors"):

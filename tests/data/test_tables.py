@@ -101,7 +101,7 @@ def test_missing_cells_get_training_values(missing: Missing, number: float, tmp_
         ("label\n1\n2\n", "column-missing", "train.csv .*features"),
         ("", "csv-header", "train.csv .*empty"),
         ("x,x,label\n1,2,0\n", "column-missing", "Several .*train.csv .*'x'"),
-        ("x,label\n", "points-missing", "train.csv .*rows"),
+        ("x,label\n", "points-missing", "train.csv"),
         ("x,label\n2020-01-01,0\n2020-01-02,1\n", "column-of-dates", "'x' .*'2020-01-01'"),
         ("x,label\n1,0\n1,2,3\n", "csv-ragged-row", "train.csv .* 2 .* 3 .* 3"),
     ],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import dirichlet
 
-from fedul_flwr.data.local_files import StatedPriors, read_stated_priors, sum_tolerance
+from fedul_flwr.data.local_data import StatedPriors, read_stated_priors, sum_tolerance
 from fedul_flwr.data.set_priors import Dirichlet, effective_labels
 from fedul_flwr.errors import OwnDataError
 from tests.support.refusals import refuses
