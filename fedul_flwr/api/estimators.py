@@ -35,7 +35,7 @@ from fedul_flwr.data.class_labels import class_labels
 from fedul_flwr.data.class_priors import uniform_prior
 from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.set_check import check_sets, identifiable_directions
+from fedul_flwr.data.set_priors import check_sets, identifiable_directions
 from fedul_flwr.data.standardize import Scaling, moments, scaled, scaling_by
 from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints, Propagated, blocks
 from fedul_flwr.errors import UserError

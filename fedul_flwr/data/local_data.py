@@ -409,7 +409,7 @@ def read_stated_priors(folder: Path, class_names: list[str]) -> StatedPriors:
     or of some that were chosen at random.
 
     Rows that sum to 1 within what rounding explains are divided by their sum; the others are left
-    as they are, for :func:`~fedul_flwr.data.set_check.check_sets` to refuse.
+    as they are, for :func:`~fedul_flwr.data.set_priors.check_sets` to refuse.
     """
     file, counted = find_entry(folder, PRIORS_FILE), find_entry(folder, COUNTS_FILE)
     if file.exists() and counted.exists():

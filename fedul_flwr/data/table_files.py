@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.class_labels import ClassLabels, class_labels, labels_of_cells
+from fedul_flwr.data.columns import refuse_too_wide
 from fedul_flwr.data.csv_files import open_csv, plain_numbers
 from fedul_flwr.data.decode import BLOCK, IMAGE_SUFFIXES, EncodedImages, Images, Item, PixelImages
 from fedul_flwr.data.tables import (
@@ -33,7 +34,6 @@ from fedul_flwr.data.tables import (
     in_memory,
     is_number,
     is_text,
-    refuse_too_wide,
 )
 from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.errors import UserError

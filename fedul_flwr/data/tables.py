@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.base import column_name
-from fedul_flwr.data.columns import MAX_FEATURES, MISSING_TEXTS, Columns
+from fedul_flwr.data.columns import MISSING_TEXTS, Columns
 from fedul_flwr.data.types import Floats, InputShape
 from fedul_flwr.errors import UserError
 
@@ -187,15 +187,6 @@ def reading_notes(tables: Iterable[object]) -> tuple[str, ...]:
         f"{', '.join(names[:3])}{f' and {len(names) - 3} more' * (len(names) > 3)}: {note}"
         for note, names in alike.items()
     )
-
-
-def refuse_too_wide(count: int, where: str) -> None:
-    """Refuse vectors that are longer than :data:`MAX_FEATURES`, or have no numbers."""
-    if not 0 < count <= MAX_FEATURES:
-        raise UserError(
-            f"{where} holds vectors of {count} numbers; 1 to {MAX_FEATURES:,} are allowed.",
-            "too-many-columns",
-        )
 
 
 def is_text(kind: Any) -> bool:
