@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.base import AUTO, Scalar, Settings, column_name
 from fedul_flwr.config.user_files import flatten, with_rounds
-from fedul_flwr.data.cache import IN_MEMORY, build_by_content
 from fedul_flwr.data.class_labels import ClassLabels, class_labels, distinct_values
 from fedul_flwr.data.columns import refuse_twice, unnamed_columns
 from fedul_flwr.data.decode import (
@@ -36,6 +35,7 @@ from fedul_flwr.data.decode import (
     upright,
 )
 from fedul_flwr.data.encode import canonical, common_vectors
+from fedul_flwr.data.safe_files import IN_MEMORY, build_by_content
 from fedul_flwr.data.sources import stratified_test
 from fedul_flwr.data.table_files import features_of, of_array, refuse_empty, usual_label
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, columns_by_name, in_memory

@@ -255,7 +255,8 @@ def _kind_and_name(value: Any, where: str) -> tuple[Kind, str]:
     import pandas as pd
 
     if isinstance(value, bytes):
-        value = value.decode(errors="backslashreplace")
+        text = value.decode(errors="replace")
+        value = value if "\ufffd" in text else text
     if value is None or (pd.api.types.is_scalar(value) and pd.isna(value)):
         return "", ""
     if isinstance(value, str):

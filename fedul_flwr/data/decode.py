@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -102,35 +101,11 @@ class Survey:
         return 3 if self.color else 1
 
 
-class Images(ABC):
-    """Images of one split or set, before their conversion to one shape."""
-
-    where: str
-    """Name of this collection in messages."""
-    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
-    """Type of the stored numbers."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def survey(self) -> Survey:
-        """Collect every image's size and mode."""
-
-    def read_with(self, bits: int, window: Window) -> Self:
-        """The same images, whose values have so many bits in files of 16, in a window of DICOM."""
-        del bits, window
-        return self
-
-    @abstractmethod
-    def blocks(self, shape: Shape) -> Iterator[Bytes]:
-        """Yield all images in order, uint8 ``(at most BLOCK, *shape)`` at a time."""
-
-
 @dataclass(frozen=True)
-class EncodedImages(Images):
-    """Images as PNG, JPEG, ... in files or in memory."""
+class EncodedImages:
+    """Images of one split or set as PNG, JPEG, ... in files or in memory; ``where`` names them."""
 
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
     where: str
     count: int
     batches: Callable[[], Iterator[list[Item]]]
@@ -170,29 +145,33 @@ class EncodedImages(Images):
                 # speed for large images and halve it for small ones.
                 parts = workers if height * width > _SMALL else 1
                 step = -(-len(batch) // parts)
-                tasks = [
-                    pool.submit(
-                        _decode_into,
-                        block[start : start + step],
-                        batch[start:][:step],
-                        *(self.bits, self.window),
-                    )
-                    for start in range(0, len(batch), step)
-                ]
-                for task in tasks:
-                    task.result()
+                starts = range(0, len(batch), step)
+                rows = [block[start : start + step] for start in starts]
+                items = [batch[start : start + step] for start in starts]
+                list(pool.map(self._decode_into, rows, items))
                 yield block
+
+    def _decode_into(self, block: Bytes, batch: list[Item]) -> None:
+        shape = (int(block.shape[1]), int(block.shape[2]), int(block.shape[3]))
+        for row, (name, content) in enumerate(batch):
+            block[row] = decode_image(name, content, shape, self.bits, self.window)
 
 
 @dataclass(frozen=True)
-class PixelImages(Images):
+class PixelImages:
     """Images that are pixels already, uint8 ``(n, height, width, 1 or 3)``."""
 
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
     where: str
     pixels: Bytes
 
     def __len__(self) -> int:
         return len(self.pixels)
+
+    def read_with(self, bits: int, window: Window) -> Self:
+        """The same images, which have 8 bits and are not DICOM."""
+        del bits, window
+        return self
 
     def survey(self) -> Survey:
         """Return the one size and number of channels of the array."""
@@ -209,6 +188,10 @@ class PixelImages(Images):
                 squeezed = block[..., 0] if block.shape[3] == 1 else block
                 block = np.stack([to_shape(Image.fromarray(one), shape) for one in squeezed])
             yield block
+
+
+Images = EncodedImages | PixelImages
+"""Images of one split or set, before their conversion to one shape."""
 
 
 def join_blocks(points: Any, shape: Shape) -> Inputs:
@@ -306,12 +289,6 @@ def to_shape(image: Image.Image, shape: Shape) -> Bytes:
     return np.asarray(image, dtype=np.uint8).reshape(shape)
 
 
-def _decode_into(block: Bytes, batch: list[Item], bits: int, window: Window) -> None:
-    shape = (int(block.shape[1]), int(block.shape[2]), int(block.shape[3]))
-    for row, (name, content) in enumerate(batch):
-        block[row] = decode_image(name, content, shape, bits, window)
-
-
 @contextmanager
 def _open(name: str, content: bytes | Path, window: Window = None) -> Iterator[Image.Image]:
     """Open one image, within :func:`readable`."""
@@ -342,14 +319,16 @@ def readable(name: str) -> Iterator[None]:
             "smaller copy of it.",
             "image-size",
         ) from error
-    except UnidentifiedImageError as error:
-        raise _unreadable(name, "its content is none of these") from error
-    except UserError as error:
-        raise _unreadable(name, str(error).removesuffix(".")) from error
     except MemoryError:
         raise
     except Exception as error:  # for a broken file Pillow's decoders may raise anything
-        raise _unreadable(name, " ".join(reason(error).split())) from error
+        is_other = isinstance(error, UnidentifiedImageError)
+        why = "its content is none of these" if is_other else " ".join(reason(error).split())
+        raise UserError(
+            f"{name} cannot be read as an image ({why}); PNG, JPEG, BMP, GIF, TIFF, WebP and gray "
+            "DICOM with 8 or 16 bits are.",
+            "image-not-readable",
+        ) from error
 
 
 def _refuse_several(image: Image.Image) -> None:
@@ -471,11 +450,3 @@ def _to_8_bits(image: Image.Image, bits: int) -> Image.Image:
     if getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
         values = 2**bits - 1 - values
     return Image.fromarray((values >> (bits - 8)).astype(np.uint8))
-
-
-def _unreadable(name: str, why: str) -> UserError:
-    return UserError(
-        f"{name} cannot be read as an image ({why}); PNG, JPEG, BMP, GIF, TIFF, WebP and gray "
-        "DICOM with 8 or 16 bits are.",
-        "image-not-readable",
-    )

@@ -19,13 +19,21 @@ import numpy as np
 
 from fedul_flwr.config.base import SUM_TOLERANCE, any_of
 from fedul_flwr.config.user_files import user_path
-from fedul_flwr.data.cache import build_once, cache_directory, cache_key
 from fedul_flwr.data.class_labels import class_of_cell
 from fedul_flwr.data.columns import refuse_twice
 from fedul_flwr.data.csv_files import read_cell, read_csv_rows
 from fedul_flwr.data.decode import IMAGE_SUFFIXES, Images, file_images, list_images
 from fedul_flwr.data.encode import common_vectors
-from fedul_flwr.data.safe_files import composed, find_entry, open_array, visible, write_blocks
+from fedul_flwr.data.safe_files import (
+    build_once,
+    cache_directory,
+    cache_key,
+    composed,
+    find_entry,
+    open_array,
+    visible,
+    write_blocks,
+)
 from fedul_flwr.data.set_priors import Dirichlet
 from fedul_flwr.data.table_files import (
     Opened,
@@ -660,7 +668,12 @@ def survey_tables(folder: Path, options: TableOptions) -> Iterator[str]:
             continue
         with own_data():
             table = open_table(path, options)
-            features = _features(table, options)
+            label = usual_label(table.names, options.label)
+            features = [name for name in table.names if name != label]
+            if options.text:
+                features = [options.text]
+            elif options.columns is not None and {*options.columns.names} <= {*table.names}:
+                features = [*options.columns.names]
             for name in features:
                 missing[name] += int(table.column(name).to_pandas().isna().sum())
         rows += len(table)
@@ -673,13 +686,3 @@ def survey_tables(folder: Path, options: TableOptions) -> Iterator[str]:
     if missing.total():
         cells = ", ".join(f"{name} {count}" for name, count in missing.items() if count)
         yield f"missing cells filled (missing = {options.missing!r}), of {rows} rows: {cells}"
-
-
-def _features(table: Table, options: TableOptions) -> list[str]:
-    """The columns that become features, or the column of texts."""
-    if options.text:
-        return [options.text]
-    if options.columns is not None and set(options.columns.names) <= set(table.names):
-        return list(options.columns.names)
-    label = usual_label(table.names, options.label)
-    return [name for name in table.names if name != label]

@@ -19,7 +19,6 @@ import numpy as np
 from fedul_flwr.config.base import nearest
 from fedul_flwr.config.shared import BUILT_IN
 from fedul_flwr.config.user_files import user_path
-from fedul_flwr.data.cache import build_once, cache_directory, cache_key
 from fedul_flwr.data.class_labels import (
     ClassLabels,
     are_written_apart,
@@ -30,7 +29,15 @@ from fedul_flwr.data.class_labels import (
 from fedul_flwr.data.columns import Columns, parse_columns, refuse_twice
 from fedul_flwr.data.decode import Images, PixelImages, Survey, file_images, list_images
 from fedul_flwr.data.encode import common_vectors
-from fedul_flwr.data.safe_files import find_entry, open_array, visible, write_blocks
+from fedul_flwr.data.safe_files import (
+    build_once,
+    cache_directory,
+    cache_key,
+    find_entry,
+    open_array,
+    visible,
+    write_blocks,
+)
 from fedul_flwr.data.table_files import (
     LabeledSplit,
     Opened,

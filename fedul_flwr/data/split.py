@@ -26,9 +26,15 @@ from fedul_flwr.config.methods import PARTLY_LABELED, DataKind, find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import SECTIONS
 from fedul_flwr.config.user_files import read_text
-from fedul_flwr.data.cache import build_once, cache_directory, cache_key
 from fedul_flwr.data.partition import ClientTruth, assign_points
-from fedul_flwr.data.safe_files import open_array, read_arrays, replace_file
+from fedul_flwr.data.safe_files import (
+    build_once,
+    cache_directory,
+    cache_key,
+    open_array,
+    read_arrays,
+    replace_file,
+)
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_priors import Dirichlet, effective_labels
 from fedul_flwr.data.sources import TRAIN_INPUTS, read_source

@@ -141,10 +141,6 @@ def test_clients_with_the_same_priors() -> None:
     assert not np.array_equal(again, shares[0].true_priors)
 
 
-TEN: Ints = np.random.default_rng(1).permutation(np.repeat(np.arange(10), 960))
-"""9600 points, as a client of five has of MNIST's 48,000."""
-
-
 def test_dominant_priors_as_in_the_authors_code() -> None:
     # U[0.1, 1] with entry m mod K times 10, rows normalized.
     draw = np.random.default_rng(5).uniform(0.1, 1.0, (7, 3))
