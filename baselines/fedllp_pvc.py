@@ -9,7 +9,7 @@ import numpy as np
 from fedul_flwr import learning
 from fedul_flwr import method as kit
 from fedul_flwr.baselines.fedllp import FedLLPClient, FedLLPSettings
-from fedul_flwr.data.set_check import SetCheck, check_counts
+from fedul_flwr.data.set_priors import SetCheck, check_counts
 
 
 class CountedSetsData(kit.AnySetsData):

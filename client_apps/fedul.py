@@ -13,12 +13,12 @@ from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
-from fedul_flwr.data.set_check import posterior_equations
 from fedul_flwr.data.set_priors import (
     Dirichlet,
     check_fit,
     learn_priors,
     misfits_in_words,
+    posterior_equations,
     set_likelihoods,
 )
 from fedul_flwr.federated.messages import CLASS_MASSES, LEARNED, PRIOR_FIT, TEST_PRIOR
@@ -77,7 +77,7 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
     def sum_part(self, of: kit.Summed, content: kit.Content) -> Sequence[int] | kit.Floats:
         """Also class masses of its sets and E^T E, where the server needs their sums alone.
 
-        E are :func:`fedul_flwr.data.set_check.posterior_equations`.
+        E are :func:`fedul_flwr.data.set_priors.posterior_equations`.
         """
         has_masses, has_gram = self.settings.sums_of_sets
         if of is not kit.Summed.SETS or not (has_masses or has_gram):

@@ -13,7 +13,7 @@ from fedul_flwr import learning
 from fedul_flwr import method as kit
 from fedul_flwr.client_apps.xclp import propagation_client, propagation_disclosures
 from fedul_flwr.data.class_labels import labels_from_scores
-from fedul_flwr.data.local_files import own_data, refuse_unwritable
+from fedul_flwr.data.local_data import own_data, refuse_unwritable
 from fedul_flwr.data.run_files.label_files import (
     LEFT_OUT,
     LOCAL_LP,

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 
 from fedul_flwr import method as kit
 from fedul_flwr.data.class_priors import mean_prior
-from fedul_flwr.data.set_check import directions_of_gram
+from fedul_flwr.data.set_priors import directions_of_gram
 from fedul_flwr.federated.messages import CLASS_MASSES, TEST_PRIOR
 
 SUMMED_PRIOR = "summed-prior"

@@ -22,9 +22,9 @@ from fedul_flwr.api.input_data import (
     Rules,
     as_array,
     check_parameters,
-    images_or_vectors,
     is_of,
     missing_values,
+    stored_points,
     unmasked,
 )
 from fedul_flwr.config.base import checked_prior, in_order, is_named
@@ -35,7 +35,7 @@ from fedul_flwr.data.class_labels import class_labels
 from fedul_flwr.data.class_priors import uniform_prior
 from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.set_check import check_sets, identifiable_directions
+from fedul_flwr.data.set_priors import check_sets, identifiable_directions
 from fedul_flwr.data.standardize import Scaling, moments, scaled, scaling_by
 from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints, Propagated, blocks
 from fedul_flwr.errors import UserError
@@ -213,7 +213,7 @@ class FedULClassifier(_Classifier):
         X = unmasked(X)  # noqa: N806
         if _dims(X) > 2:
             try:
-                images = images_or_vectors(X, "X")
+                images = stored_points(X)
             except UserError as error:
                 raise ValueError(str(error)) from error
             if y is not None:

@@ -6,13 +6,9 @@ their content.
 
 from __future__ import annotations
 
-import hashlib
 import sys
-import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from io import BytesIO
@@ -25,9 +21,8 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.base import AUTO, Scalar, Settings, column_name
 from fedul_flwr.config.user_files import flatten, with_rounds
-from fedul_flwr.data.cache import IN_MEMORY, build_once, cache_directory, cache_key
 from fedul_flwr.data.class_labels import ClassLabels, class_labels, distinct_values
-from fedul_flwr.data.columns import unnamed_columns
+from fedul_flwr.data.columns import refuse_twice, unnamed_columns
 from fedul_flwr.data.decode import (
     BLOCK,
     EncodedImages,
@@ -39,25 +34,15 @@ from fedul_flwr.data.decode import (
     readable,
     upright,
 )
-from fedul_flwr.data.encode import canonical, infer_columns
-from fedul_flwr.data.formats import as_pixels
-from fedul_flwr.data.local_files import as_points
+from fedul_flwr.data.encode import canonical, common_vectors
+from fedul_flwr.data.safe_files import IN_MEMORY, build_by_content
 from fedul_flwr.data.sources import stratified_test
-from fedul_flwr.data.tables import (
-    NO_OPTIONS,
-    Table,
-    TableOptions,
-    VectorPoints,
-    columns_by_name,
-    in_memory,
-    refuse_too_wide,
-)
+from fedul_flwr.data.table_files import features_of, of_array, refuse_empty, usual_label
+from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, columns_by_name, in_memory
 from fedul_flwr.data.types import UNLABELED, Inputs, InputShape, Ints
 from fedul_flwr.errors import UserError
 
 # Points in memory, of any usual type, as the images and tables that the rest of the code reads.
-
-FORMS = "images (n, h, w), (n, h, w, 1 or 3), or (n, 1 or 3, h, w); vectors (n, d)"
 
 _OF_PNG = {"1", "L", "LA", "P", "RGB", "RGBA", "I;16"}
 _OF_TIFF = {"I", "F", "I;16B"}
@@ -79,29 +64,23 @@ def is_frame(value: object) -> bool:
 def as_array(values: Any, what: str = "x") -> NDArray[Any]:
     """``values``, an array, a tensor, a list or a picture, as an array; NaN where it is masked."""
     first = values[0] if isinstance(values, list | tuple) and values else None
-    if is_of(first, "torch", "Tensor") or isinstance(first, np.ndarray):
-        try:
-            return np.stack([as_array(part, what) for part in values])
-        except ValueError as error:
-            raise UserError(f"The points of {what}: {error}.", "points-shape") from None
-    if is_of(values, "torch", "Tensor"):
-        import torch
-
-        if values.layout != torch.strided:
-            raise UserError(f"{what} is sparse; it must be dense.", "data-not-readable")
-        values = values.detach().cpu().resolve_conj().resolve_neg()
-        # NumPy has no bfloat16.
-        narrow = values.is_floating_point() and values.element_size() < 4
-        values = (values.float() if narrow else values).numpy()
-    elif hasattr(values, "toarray"):
-        raise UserError(f"{what} is sparse; it must be dense.", "data-not-readable")
     try:
+        if is_of(first, "torch", "Tensor") or isinstance(first, np.ndarray):
+            return np.stack([as_array(part, what) for part in values])
+        if hasattr(values, "toarray"):
+            raise TypeError("sparse")
+        if is_of(values, "torch", "Tensor"):
+            values = values.detach().cpu().resolve_conj().resolve_neg()
+            # NumPy has no bfloat16.
+            narrow = values.is_floating_point() and values.element_size() < 4
+            values = (values.float() if narrow else values).numpy()
         if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
             values = np.ma.filled(values.astype(np.float64), np.nan)
         array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError):
         raise UserError(
-            f"{what} must be an array of numbers, all points of one shape.", "data-not-readable"
+            f"{what} must be a dense array of numbers, all points of one shape.",
+            "data-not-readable",
         ) from None
     return _of_numbers(array) if array.dtype == object else array
 
@@ -149,38 +128,17 @@ def encoded_pictures(pictures: Sequence[Any], what: str) -> list[bytes]:
     return encoded
 
 
-def images_or_vectors(points: Any, what: str = "x") -> NDArray[Any]:
-    """Images as uint8 ``(n, h, w, 1 or 3)``, or vectors ``(n, d)``.
+def images_or_vectors(points: Any, what: str = "x") -> PixelImages | Table:
+    """Images or vectors in memory.
 
     Parameters
     ----------
     points : array or tensor; images as uint8, or as floats in [0, 1]. Channels come last, or before
         height and width as in torch.
     """
-    array = as_array(points, what)
-    if array.dtype.kind not in "fiub":
-        raise UserError(
-            f"{what} holds {array.dtype}; it must hold numbers: {FORMS}.", "points-type"
-        )
-    if array.ndim == 2:
-        refuse_too_wide(array.shape[1], what)
-        return array.astype(np.float64 if array.itemsize > 4 else np.float32)
-    first = points[0] if isinstance(points, list | tuple) else points
-    of_torch = is_of(first, "torch", "Tensor") and array.ndim == 4
-    if array.ndim == 3:
-        array = array[..., np.newaxis]
-    channels, is_image = (1, 3), array.ndim == 4 and 0 not in array.shape[1:]
-    if is_image and array.shape[1] in channels and (of_torch or array.shape[3] not in channels):
-        array = array.transpose(0, 2, 3, 1)
-    if not is_image or array.shape[3] not in channels:
-        raise UserError(f"{what} has the shape {array.shape}; it must be {FORMS}.", "points-shape")
-    pixels = as_pixels(array)
-    if pixels is None:
-        got = array.dtype if array.dtype.kind != "f" else "numbers outside of [0, 1], or NaN"
-        raise UserError(
-            f"{what} holds {got}; images must be uint8, or floats in [0, 1].", "points-type"
-        )
-    return pixels
+    first = points[0] if isinstance(points, list | tuple) and points else points
+    channels: Any = "first" if is_of(first, "torch", "Tensor") else "either"
+    return of_array(as_array(points, what), what, channels=channels)
 
 
 def arrow_table(frame: Any, what: str = "x") -> Any:
@@ -196,11 +154,7 @@ def arrow_table(frame: Any, what: str = "x") -> Any:
         table = pa.table(frame)
         names = list(map(column_name, table.column_names))
         columns = [_plain_type(table.column(index)) for index in range(len(names))]
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise UserError(
-                f"{what} has several columns called {name!r}; give each its own name.", "name-twice"
-            )
+    refuse_twice(names, what)
     return pa.table(dict(zip(names, columns, strict=True)))
 
 
@@ -265,59 +219,40 @@ def stored_points(
     if are_pictures(points):
         items = [(f"picture {n} of x", one) for n, one in enumerate(encoded_pictures(points, "x"))]
         opened = EncodedImages(where, len(items), partial(list_batches, items))
-        if shape is None:
-            survey = opened.survey()
-            shape = (*survey.size(where), survey.channels)
-        if len(shape) != 3:
-            raise UserError("x holds pictures; the model takes vectors.", "points-shape")
     elif is_frame(points):
-        from fedul_flwr.data.table_files import features_of
-
-        table = _named_by_position(arrow_table(points), options, where)
+        table = _named_by_position(arrow_table(points), options)
         opened = features_of(in_memory(where, table), options, "")
-        if options.columns is None and not options.trained:
-            options = replace(options, columns=infer_columns([opened]))
     else:
-        array = images_or_vectors(points)
-        opened = PixelImages(where, array) if array.ndim == 4 else Table(where, vectors=array)
-        if shape is None:
-            shape = array.shape[1:]
-        if len(shape) != array.ndim - 1:
-            kinds = {1: "vectors", 3: "images"}
-            raise UserError(
-                f"x holds {kinds[array.ndim - 1]}; the model takes {kinds[len(shape)]}.",
-                "points-shape",
-            )
-    (stored,) = as_points([opened], shape or (1,), options)
-    if shape is None:
-        assert isinstance(stored, VectorPoints)
-        shape = stored.values.shape[1:]
-    return join_blocks(stored, shape)
-
-
-def _named_by_position(table: Any, options: TableOptions, where: str) -> Any:
-    """A frame for a model of vectors that came without names: its columns count by their place."""
-    columns = options.columns
-    count = len(columns.columns) if columns else 0
-    if not columns or columns.names != unnamed_columns(count).names:
-        return table
-    if set(table.column_names) == set(columns.names):
-        return table
-    if table.num_columns != count:
+        opened = images_or_vectors(points)
+    refuse_empty(opened)
+    if shape is not None and (len(shape) == 3) != isinstance(opened, Images):
+        kind = "images" if isinstance(opened, Images) else "vectors"
         raise UserError(
-            f"{where} has {table.num_columns} columns; the model was trained on vectors of {count} "
-            "numbers.",
-            "points-shape",
+            f"x holds {kind}; the model takes {'images' if len(shape) == 3 else 'others'}.",
+            "points-of-another-kind",
         )
-    return table.rename_columns(list(columns.names))
+    if isinstance(opened, Table):
+        _, (vectors,) = common_vectors([opened], [opened], options)
+        return join_blocks(vectors, shape or vectors.values.shape[1:])
+    if shape is None:
+        survey = opened.survey()
+        shape = (*survey.size(where), survey.channels)
+    return join_blocks(opened.read_with(options.bits, options.window), shape)
+
+
+def _named_by_position(table: Any, options: TableOptions) -> Any:
+    """A frame for a model of vectors that came without names: its columns count by their place."""
+    names = options.columns.names if options.columns else ()
+    is_unnamed = bool(names) and names == unnamed_columns(len(names)).names
+    if not is_unnamed or {*table.column_names} == {*names} or table.num_columns != len(names):
+        return table
+    return table.rename_columns(list(names))
 
 
 DATA = (
     "(x, y), a DataFrame, a data set of torch or of Hugging Face, "
     "{'train': …, 'test': …}, or the path or name of a data set"
 )
-NAME = "data"
-"""Name of the data set's folder, which titles show."""
 CLIENT = "client of the point"
 """Column with the number of each point's client, if they are given."""
 
@@ -365,25 +300,15 @@ def _write(rows: Rows, file: Path) -> None:
 
 def client_numbers(clients: Any, num_points: int) -> Ints:
     """``(n,)``, numbers from 0 of the clients that an array names, in the order of their names."""
-    codes, names = _distinct_clients(clients)
-    if codes.shape != (num_points,):
+    codes, names = distinct_values(clients, "clients")
+    if codes.shape != (num_points,) or (codes == UNLABELED).any():
         raise UserError(
-            f"clients has {len(codes)} values; it must be a number, or name a client for each of "
-            f"{num_points} points.",
+            f"clients must be a number, or name a client for each of {num_points} points.",
             "clients-of-points",
         )
     numbers = np.empty(len(names), dtype=np.int64)
     numbers[sorted(range(len(names)), key=lambda i: _sort_key(names[i]))] = np.arange(len(names))
     return numbers[codes]
-
-
-def _distinct_clients(clients: Any) -> tuple[Ints, list[Any]]:
-    codes, names = distinct_values(clients, "clients")
-    if (codes == UNLABELED).any():
-        raise UserError(
-            "clients names no client for some points; each point needs one.", "clients-of-points"
-        )
-    return codes, names
 
 
 def _sort_key(client: Any) -> tuple[str, Any]:
@@ -396,7 +321,7 @@ def number_of_clients(clients: Any) -> int | None:
     """Number of clients, from a number or from an array that names the client of each point."""
     if clients is None or isinstance(clients, int | np.integer):
         return None if clients is None else int(clients)
-    return len(_distinct_clients(clients)[1])
+    return len(distinct_values(clients, "clients")[1])
 
 
 def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any = None) -> str:
@@ -408,25 +333,19 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
         ``"train"`` and ``"test"``, or the path or name of a data set.
     clients : ``(n,)``, the client of each point of ``data``, which column :data:`CLIENT` gets.
     """
-    if isinstance(data, str | Path):
-        if clients is not None:
-            raise UserError(
-                f"clients must be a number with the data set {str(data)!r}: setting partition = "
-                "'natural' takes the clients from a column of it.",
-                "clients-of-points",
-            )
-        if test is not None:
-            raise UserError(
-                f"test has no effect with the data set {str(data)!r}: leave it out.",
-                "argument-without-effect",
-            )
+    is_named = isinstance(data, str | Path)
+    if (is_named and clients is not None) or (
+        test is not None and isinstance(data, str | Path | Mapping)
+    ):
+        raise UserError(
+            f"test and clients of each point have no effect with the data set {str(data)[:100]!r}, "
+            "which has its own: leave them out, or take clients from a column (partition = "
+            "'natural').",
+            "argument-without-effect",
+        )
+    if is_named:
         return str(data)
-    if isinstance(data, Mapping):
-        if test is not None or not {"train", "test"} <= set(data):
-            raise UserError(
-                "data is a mapping: it must have 'train' and 'test', and no other argument test.",
-                "data-not-readable",
-            )
+    if isinstance(data, Mapping) and {"train", "test"} <= set(data):
         data, test = data["train"], data["test"]
     label_column = column_name(label_column)
     train, labels = _rows(data, label_column, "data")
@@ -457,7 +376,7 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
         _write(train, folder / "train")
         _write(of_test, folder / "test")
 
-    return str(write_once(write))
+    return str(build_by_content(IN_MEMORY, write))
 
 
 def _rows(data: Any, label_column: str, what: str) -> tuple[Rows, ClassLabels]:
@@ -474,10 +393,7 @@ def _rows(data: Any, label_column: str, what: str) -> tuple[Rows, ClassLabels]:
             return _arrays(x, y, what)
         _refuse_other_order(x, y, f"{what}: x and y", "y.loc[x.index]")
         table, name = arrow_table(x, f"x of {what}"), label_column or "label"
-        if name in table.column_names:
-            raise UserError(
-                f"{what}: x has a column {name!r}, the name of the labels y.", "name-twice"
-            )
+        refuse_twice([*table.column_names, name], f"{what} with its labels")
         labels = class_labels(y, "y", table.num_rows)
         return table.append_column(name, [labels.cells()]), labels
     if is_of(data, "torch.utils.data", "Dataset"):
@@ -507,8 +423,9 @@ def _arrays(x: Any, y: Any, what: str) -> tuple[Rows, ClassLabels]:
         return pa.table({"image": encoded_pictures(x, what), "label": labels.cells()}), labels
     points = images_or_vectors(x, f"x of {what}")
     labels = class_labels(y, f"y of {what}", len(points))
-    kind = "images" if points.ndim == 4 else "vectors"
-    return {kind: points, "labels": labels.cells()}, labels
+    if isinstance(points, PixelImages):
+        return {"images": points.pixels, "labels": labels.cells()}, labels
+    return {"vectors": points.vectors, "labels": labels.cells()}, labels
 
 
 def _hub_data(dataset: Any, label_column: str, what: str) -> tuple[Rows, ClassLabels]:
@@ -531,8 +448,6 @@ def _hub_data(dataset: Any, label_column: str, what: str) -> tuple[Rows, ClassLa
 
 
 def _label(columns: list[str], named: str, what: str) -> str:
-    from fedul_flwr.data.table_files import usual_label
-
     label = usual_label(columns, named)
     if label not in columns:
         raise UserError(
@@ -571,38 +486,6 @@ def naming_data(dataset: str) -> Iterator[None]:
         raise
 
 
-def write_once(write: Callable[[Path], None]) -> Path:
-    """Folder of the cache with files that ``write`` puts into an empty one.
-
-    It is named by their content, so that the same data are kept once.
-    """
-    root = cache_directory() / IN_MEMORY
-    try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="writing-", dir=root) as writing:
-            written = Path(writing) / NAME
-            written.mkdir()
-            write(written)
-            files = sorted(path for path in written.rglob("*") if path.is_file())
-            content = [[str(file.relative_to(written)), _digest(file)] for file in files]
-
-            def build(folder: Path) -> None:
-                written.rename(folder / NAME)
-
-            return build_once(root / cache_key(content), build, private=True) / NAME
-    except OSError as error:
-        raise UserError(
-            f"The data cannot be written to {root} ({error.strerror or error}); "
-            "set FEDUL_CACHE to a folder that is writable and has room.",
-            "file-not-writable",
-        ) from error
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 # Settings as keyword arguments, and parameters of the estimators by the same rules.
 
 
@@ -629,35 +512,25 @@ def settings_of_call(
     An array ``clients`` with the client of each point becomes a natural partition.
     """
     settings = flat_settings(keywords)
-    for key, name in (("num-rounds", "rounds"), ("dataset", "data")):
-        if key in settings:
-            raise UserError(
-                f"Setting {key} is given as {name}=… in Python.",
-                "argument-not-allowed",
-                setting=key,
-            )
     owners = None if clients is None or isinstance(clients, int | np.integer) else clients
+    names = {"num-rounds": "rounds", "dataset": "data"}
     if owners is not None:
-        for key in ("partition", "natural.column"):
-            if key in settings:
-                raise UserError(
-                    f"Setting {key} contradicts clients, which name one of each point.",
-                    "settings-contradict",
-                    setting=key,
-                )
-        if data is None:
-            raise UserError(
-                "clients name the client of each point of data: give data=…",
-                "argument-without-effect",
-            )
+        names |= {"partition": "clients", "natural.column": "clients"}
+    for key in names.keys() & settings:
+        raise UserError(
+            f"Setting {key} is given as {names[key]}=… in Python.",
+            "argument-not-allowed",
+            setting=key,
+        )
+    if data is None and (test is not None or owners is not None):
+        raise UserError(
+            "test, and clients of each point, belong to data: give data=….",
+            "argument-without-effect",
+        )
+    if owners is not None:
         settings |= {"partition": "natural", "natural.column": CLIENT}
     if data is not None:
         settings["dataset"] = dataset_of(data, test, str(settings.get("label-column", "")), owners)
-    elif test is not None:
-        raise UserError(
-            "test has no effect without data: leave it out, or give data=….",
-            "argument-without-effect",
-        )
     if rounds is not None:
         settings["num-rounds"] = _value(rounds)
     return settings

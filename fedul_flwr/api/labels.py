@@ -13,7 +13,6 @@ from fedul_flwr.api.input_data import (
     dataset_of,
     flat_settings,
     stored_points,
-    write_once,
 )
 from fedul_flwr.api.result import Result, facts_table
 from fedul_flwr.api.runs import run
@@ -23,6 +22,7 @@ from fedul_flwr.data.class_labels import ClassLabels, class_labels
 from fedul_flwr.data.csv_files import csv_text
 from fedul_flwr.data.run_files.label_files import XCLP, file_name, read_labels
 from fedul_flwr.data.run_files.store import SPLIT
+from fedul_flwr.data.safe_files import IN_MEMORY, build_by_content
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints
 from fedul_flwr.engine.simulate import Engine
@@ -183,7 +183,7 @@ def _owners(x: Inputs, classes: ClassLabels, points: list[Ints]) -> dict[str, Sc
 
     return {
         "dataset": "none",
-        "client-data": str(write_once(write)),
+        "client-data": str(build_by_content(IN_MEMORY, write)),
         "class-names": ",".join(names),
         "input-shape": "x".join(map(str, x.shape[1:])),
     }

@@ -21,7 +21,7 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.class_labels import ClassLabels, class_labels
 from fedul_flwr.data.columns import Column, Columns, read_columns
-from fedul_flwr.data.local_files import own_data
+from fedul_flwr.data.local_data import own_data
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import Inputs, PartlyLabeledPoints, UnlabeledSets
 from fedul_flwr.errors import OwnDataError, UserError
@@ -118,7 +118,7 @@ class _PointsInMemory(PartlyLabeledData):
         if all(name.isdecimal() for name in names):  # 3 is class "3", wherever that stands
             labels = replace(labels, kind="name")
         with own_data():
-            return replace(self.content, labels=labels.numbered_by(names, "y").numbers)
+            return replace(self.content, labels=labels.numbered_by(tuple(names), "y").numbers)
 
 
 def _refuse_other_shape(inputs: Inputs, data: ClientData) -> None:

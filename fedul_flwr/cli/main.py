@@ -198,7 +198,7 @@ def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.")] = False,
 ) -> None:
     """Show where decoded data are kept between runs, and how much; delete them."""
-    from fedul_flwr.data.cache import cache_directory, clear_cache, measure_cache
+    from fedul_flwr.data.safe_files import cache_directory, clear_cache, measure_cache
     from fedul_flwr.results.facts import format_bytes
 
     use = clear_cache() if clear else measure_cache()

@@ -29,6 +29,7 @@ Kind = Literal["number", "truth value", "text", "name", ""]
 has a label."""
 
 _INT64_DIGITS = 18
+_NUMBERS = (int, float, Decimal)
 _NO_LABEL = {"", "-1", "-1.0", "nan", "NaN", "-nan", "<NA>", "NaT"}
 """Texts that programs write for a missing value."""
 _UNCLEAR = {"None", "NA", "N/A", "n/a", "#N/A", "NULL", "null", "?"}
@@ -71,8 +72,10 @@ class ClassLabels:
             values = np.array([*self.names, ""], dtype=str)
         return np.asarray(values[self.numbers])
 
-    def numbered_by(self, names: Sequence[str], where: str) -> ClassLabels:
+    def numbered_by(self, names: tuple[str, ...], where: str) -> ClassLabels:
         """The same labels by classes that are listed: texts are their names, numbers positions."""
+        if self.kind == "name" and self.names == names:
+            return self
         positions = {name: index for index, name in enumerate(names)}
         if self.kind == "number":
             positions = {str(index): index for index in range(len(names))}
@@ -86,7 +89,7 @@ class ClassLabels:
             raise UserError(
                 f"{where} holds the label {name}; allowed are {allowed}.", "label-unknown"
             )
-        return self._moved(positions, tuple(names), "name")
+        return self._moved(positions, names, "name")
 
     def _moved(self, to: Mapping[str, int], names: tuple[str, ...], kind: Kind) -> ClassLabels:
         numbers = np.array([*(to[name] for name in self.names), UNLABELED], dtype=np.int64)
@@ -179,7 +182,10 @@ def distinct_values(values: Any, where: str, count: int | None = None) -> tuple[
         codes, distinct = _of_arrow(values, where)
     else:
         objects = _objects(values, where)
-        _refuse_mixed(objects, where)
+        types = set(map(type, objects))
+        numbers = [v for v in objects if type(v) in _NUMBERS] if bool in types else []
+        if not all(v == UNLABELED or v != v for v in numbers):  # True equals 1
+            raise _no_label("number beside truth values", where)
         try:
             codes, uniques = pd.factorize(pd.Series(objects, dtype=object))
         except TypeError:  # values without a hash
@@ -244,29 +250,13 @@ def _objects(values: Any, where: str) -> list[Any]:
     return [v.item() if hasattr(v, "item") and getattr(v, "ndim", 0) == 0 else v for v in values]
 
 
-def _refuse_mixed(values: list[Any], where: str) -> None:
-    """Refuse truth values beside numbers, as True equals 1, and values that have parts."""
-    types = set(map(type, values))
-    for kind in types:
-        if kind.__hash__ is None or issubclass(kind, list | tuple | set | frozenset | Mapping):
-            raise _no_label(kind.__name__, where)
-    if bool in types and types & {int, float, Decimal}:
-        numbers = [v for v in values if type(v) in {int, float, Decimal}]
-        if not all(v == UNLABELED or v != v for v in numbers):
-            raise UserError(
-                f"{where} holds numbers and truth values; give one kind of labels.", "labels-type"
-            )
-
-
 def _kind_and_name(value: Any, where: str) -> tuple[Kind, str]:
     """Kind and name of the class that ``value`` stands for; both empty for no label."""
     import pandas as pd
 
     if isinstance(value, bytes):
-        try:
-            value = value.decode()
-        except UnicodeDecodeError:
-            raise _no_label("text that is not UTF-8", where) from None
+        text = value.decode(errors="replace")
+        value = value if "\ufffd" in text else text
     if value is None or (pd.api.types.is_scalar(value) and pd.isna(value)):
         return "", ""
     if isinstance(value, str):
@@ -281,12 +271,8 @@ def _kind_and_name(value: Any, where: str) -> tuple[Kind, str]:
     if isinstance(value, bool | np.bool_):
         return "truth value", str(bool(value))
     if isinstance(value, int | float | Decimal | np.integer | np.floating):
-        if not math.isfinite(value) or value != int(value):
-            raise UserError(
-                f"{where} holds the number {value}, which is not whole; {_ALLOWED}.", "labels-wrong"
-            )
-        if value < UNLABELED:
-            raise UserError(f"{where} holds the label {int(value)}; {_ALLOWED}.", "labels-wrong")
+        if not math.isfinite(value) or value != int(value) or value < UNLABELED:
+            raise UserError(f"{where} holds the label {value}; {_ALLOWED}.", "labels-wrong")
         return ("", "") if value == UNLABELED else ("number", str(int(value)))
     raise _no_label(type(value).__name__, where)
 
@@ -299,11 +285,7 @@ def _named(codes: Ints, values: Sequence[tuple[Kind, str]], where: str) -> Class
     """Labels by classes in order, from the place of each point in ``values``."""
     kinds = {kind for kind, _ in values if kind}
     if len(kinds) > 1:
-        raise UserError(
-            f"{where} holds {' and '.join(f'{kind}s' for kind in sorted(kinds))}; give one kind of "
-            "labels.",
-            "labels-type",
-        )
+        raise _no_label(f"mixture of {' and '.join(f'{kind}s' for kind in sorted(kinds))}", where)
     names = sorted_classes({name for kind, name in values if kind})
     if len(names) > MAX_CLASSES:
         raise UserError(
@@ -322,6 +304,18 @@ def union(one: ClassLabels, other: ClassLabels) -> tuple[ClassLabels, ClassLabel
     names = sorted_classes({*one.names, *other.names})
     numbers = {name: number for number, name in enumerate(names)}
     return one._moved(numbers, names, one.kind), other._moved(numbers, names, other.kind)
+
+
+def are_written_apart(one: ClassLabels, other: ClassLabels) -> bool:
+    """Whether two parts write one class in two ways, or have other kinds of classes and none in
+    common."""
+    only_one, only_other = one.used - other.used, other.used - one.used
+    kinds = {labels.kind for labels in (one, other) if labels.used} - {"name"}
+    if len(kinds) > 1 and not one.used & other.used:
+        return True
+    # Some programs write 01 as 1.
+    forms = [{spelling(name).lstrip("0") for name in names} for names in (only_one, only_other)]
+    return bool(forms[0] & forms[1])
 
 
 # Labels and confidences from scores of classes (XCLP, phase 3).

@@ -152,10 +152,13 @@ def estimate_prior(posterior: Floats, trained: ArrayLike, *, pseudo_points: floa
 def _per_prior(posterior: Floats, trained: ArrayLike) -> Floats:
     """p(k | x) / pi_k, which is p(x | k) up to a factor per point."""
     prior = checked_prior(trained)
-    if posterior.ndim != 2 or posterior.shape[1] != len(prior):
-        raise ValueError(f"a posterior {posterior.shape} does not go with {len(prior)} classes")
-    if not np.isfinite(posterior).all() or (posterior < 0).any() or not posterior.any(axis=1).all():
-        raise ValueError("a posterior must be finite, not negative, and not zero for all classes")
+    is_right = posterior.ndim == 2 and posterior.shape[1] == len(prior)
+    is_right = is_right and np.isfinite(posterior).all() and (posterior >= 0).all()
+    if not is_right or not posterior.any(axis=1).all():
+        raise ValueError(
+            f"a posterior {posterior.shape} must have {len(prior)} classes, finite, not negative, "
+            "and not zero for all of them"
+        )
     return np.asarray(posterior / prior, dtype=np.float64)
 
 

@@ -18,13 +18,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import parse_json, read_object, user_path
@@ -216,25 +224,34 @@ def read_columns(path: str | Path) -> Columns:
 def parse_columns(text: str) -> Columns:
     """Columns from the text of a columns file; errors as :func:`read_columns`."""
     where = "The description of the columns"
-    content = parse_json(text, where)
-    return _parse(content if isinstance(content, dict) else {}, where)
+    return _parse(parse_json(text, where), where)
 
 
 def _parse(content: Mapping[str, Any], where: str) -> Columns:
-    listed = content.get("columns")
-    if set(content) != {"columns"} or not isinstance(listed, list) or not listed:
+    try:
+        listed = _File.model_validate(content).columns
+    except ValidationError as error:
+        first = error.errors()[0]
+        at = first["loc"]
+        one = content["columns"][at[1]] if len(at) > 1 else {}
+        named = f"column {one.get('name') if isinstance(one, dict) else one!r}, " if one else ""
         raise UserError(
-            f'{where} must hold {{"columns": […]}} with one column or more.', "columns-file-wrong"
-        )
-    columns = Columns(tuple(_parse_column(one, where) for one in listed))
-    _refuse_twice(columns.names, where)
-    _refuse_twice(columns.features, where)
-    if len(columns.features) > MAX_FEATURES:
+            f"{where}: {named}{'.'.join(map(str, at))}: {first['msg']}.", "columns-file-wrong"
+        ) from None
+    columns = Columns(tuple(Column(**dict(one)) for one in listed))
+    refuse_twice(columns.names, where)
+    refuse_twice(columns.features, where)
+    refuse_too_wide(len(columns.features), where)
+    return columns
+
+
+def refuse_too_wide(count: int, where: str) -> None:
+    """Refuse vectors that are longer than :data:`MAX_FEATURES`, or have no numbers."""
+    if not 0 < count <= MAX_FEATURES:
         raise UserError(
-            f"{where} has {len(columns.features)} features; at most {MAX_FEATURES}.",
+            f"{where} holds vectors of {count} numbers; 1 to {MAX_FEATURES:,} are allowed.",
             "too-many-columns",
         )
-    return columns
 
 
 _Text = Annotated[str, Field(min_length=1)]
@@ -246,56 +263,44 @@ class _Written(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     name: Annotated[str, AfterValidator(column_name)]
-    categories: Annotated[list[_Text], Field(min_length=1)] | None = None
+    categories: Annotated[tuple[_Text, ...], Field(min_length=1, strict=False)] | None = None
     mean: float | None = None
     scale: Annotated[float, Field(gt=0)] | None = None
     other: bool = False
     fill: float | str | None = None
     below: Annotated[float, Field(ge=0, le=1)] | None = None
 
-
-def _parse_column(one: Any, where: str) -> Column:
-    try:
-        written = _Written.model_validate(one)
-    except ValidationError as error:
-        named = one.get("name") if isinstance(one, dict) else None
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise UserError(
-            f"{where}: column {named!r}, {key}: {first['msg']}.", "columns-file-wrong"
-        ) from None
-    if not written.name:
-        raise UserError(f'{where}: every column needs a "name".', "columns-file-wrong")
-    column = Column(**{**dict(written), "categories": _tuple(written.categories)})
-    name, fill, values = column.name, column.fill, column.values
-    _refuse_twice(values, f"{where}, column {name!r}")
-    if column.categories is None:
-        is_right = not column.other and (fill is None or _is_float32(fill))
-    else:
-        numbers = {column.mean, column.scale, column.below}
-        is_right = numbers == {None} and (fill is None or fill in values)
-        is_right &= not any(value.strip() in MISSING_TEXTS for value in column.categories)
-    if not is_right:
-        raise UserError(
-            f"{where}: column {name!r} is neither a number, with a finite fill, mean, scale and "
-            "below, nor a category, with other and a fill of its categories, none of which is a "
-            "missing value.",
-            "columns-file-wrong",
-        )
-    return column
+    @model_validator(mode="after")
+    def _is_number_or_category(self) -> Self:
+        if self.categories is None:
+            is_right = not self.other and (self.fill is None or _is_float32(self.fill))
+        else:
+            values = {*self.categories, *([OTHER] if self.other else [])}
+            is_right = {self.mean, self.scale, self.below} == {None}
+            is_right &= self.fill is None or self.fill in values
+            is_right &= not any(value.strip() in MISSING_TEXTS for value in self.categories)
+        if not self.name or not is_right:
+            raise ValueError(
+                "it is neither a number with a finite fill, mean, scale and below, nor a category "
+                "with other and a fill of its categories, none of which is a missing value"
+            )
+        return self
 
 
-def _tuple(values: list[str] | None) -> tuple[str, ...] | None:
-    return None if values is None else tuple(values)
+class _File(BaseModel):
+    """The content of a columns file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    columns: Annotated[list[_Written], Field(min_length=1)]
 
 
 def _is_float32(value: float | str) -> bool:
     return not isinstance(value, str) and abs(value) <= _LARGEST
 
 
-def _refuse_twice(names: Sequence[str], where: str) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise UserError(f"{where} names {name!r} more than once.", "name-twice")
-        seen.add(name)
+def refuse_twice(names: Iterable[str], where: str) -> None:
+    """Refuse names of which two are alike."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise UserError(f"{where} names {twice[0]!r} more than once; it may once.", "name-twice")

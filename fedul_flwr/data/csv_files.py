@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedul_flwr.config.base import column_name
+from fedul_flwr.config.base import any_of, column_name
 from fedul_flwr.config.user_files import reason, regular_file
 from fedul_flwr.data.tables import Table, columns_by_name, in_memory, stripped
 from fedul_flwr.data.types import Floats
@@ -148,40 +148,26 @@ def _shown(forms: Forms) -> dict[str, int]:
 
 
 def _decimal_mark(table: Table, forms: Mapping[str, Forms]) -> str:
-    """What stands before decimals, in all columns alike."""
-
-    def cell(name: str, row: int) -> str:
-        text = table.column(name)[row].as_py().strip()
-        return f"{text[:50]!r} in row {row + 1} of column {name!r}"
-
-    def refuse(name: str, sign: str, why: str) -> UserError:
-        row = forms[name]["either", sign]
-        decimal = table.column(name)[row].as_py().strip().replace(",", ".")
-        return UserError(
-            f"{table.where}: {cell(name, row)} may be {decimal.replace('.', '')} or {decimal}; "
-            f"{why}: write numbers without separators of thousands.",
-            "decimal-mark",
-        )
-
-    shown = {
-        mark: cell(name, row) for name, one in forms.items() for mark, row in _shown(one).items()
-    }
-    if len(shown) == 2:
-        raise UserError(
-            f"{table.where} has numbers with a decimal comma ({shown[',']}) and with a decimal "
-            f"point ({shown['.']}): write them all in one way, or leave one of the columns out.",
-            "decimal-mark",
-        )
+    """What stands before decimals, in all columns alike; refused where cells leave it open."""
+    shown = {mark: (name, row) for name, one in forms.items() for mark, row in _shown(one).items()}
     mark = next(iter(shown), "")
+    odd = [*shown.values()] if len(shown) == 2 else []
     for sign in _OTHER[mark] if mark else ",." if table.separator == ";" else ",":
-        for name, one in forms.items():
-            if ("either", sign) in one and (not mark or ("thousands", sign) not in one):
-                why = (
-                    f"other numbers have a decimal {_NAMED[mark]} ({shown[mark]})"
-                    if mark
-                    else ("no other number shows which")
-                )
-                raise refuse(name, sign, why)
+        odd += [
+            (name, one["either", sign])
+            for name, one in forms.items()
+            if ("either", sign) in one and (not mark or ("thousands", sign) not in one)
+        ]
+    if odd:
+        cells = [
+            f"{table.column(name)[row].as_py().strip()[:50]!r} in row {row + 1} of column {name!r}"
+            for name, row in dict.fromkeys([*odd[:1], *shown.values()])
+        ]
+        raise UserError(
+            f"{table.where} leaves open what stands before decimals: it has {', '.join(cells)}. "
+            "Write all numbers in one way, without separators of thousands, or leave a column out.",
+            "decimal-mark",
+        )
     return mark or "."
 
 
@@ -226,19 +212,20 @@ _MARKS = (
 )
 """Byte order marks, Python's name of the encoding, and what a note calls it."""
 _NO_TEXT = (
-    b"PK\x03\x04",
+    b"pk\x03\x04",
     b"\xd0\xcf\x11\xe0",
     b"\x1f\x8b",
-    b"%PDF",
+    b"%pdf",
     b"<html",
     b"<!doctype",
     b"<?xml",
 )
-"""How workbooks, archives, PDFs and web pages begin."""
+"""How workbooks, archives, PDFs and web pages begin, in lower case."""
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}")
 """Characters that only UTF-8 writes so: in Windows-1252 they would be odd pairs such as ``Ã¤``."""
 _LETTERS = "A-Za-zÀ-ÖØ-öø-ÿŠšŽžŒœŸƒ"
 _OTHER_CODE_PAGE = re.compile(
+    "\ufffd|"
     # In no Western language three accented letters stand in a row, or signs within a word. Cyrillic
     # and Greek code pages, and those of DOS and old Macs, look so when read as Windows-1252.
     rf"[À-ÖØ-öø-ÿŠšŽžŒœŸ]{{3}}|[{_LETTERS}][€‚„…†‡ˆ‰‹•˜™›¡¢£¤¥¦§¨©«¬¯±²³¶¸¹»¼½¾¿÷][{_LETTERS}]"
@@ -253,46 +240,33 @@ def read_csv_text(path: Path) -> tuple[str, str]:
         data = regular_file(path).read_bytes()
     except OSError as error:
         raise UserError(f"Cannot read {path}: {reason(error)}.", "file-not-readable") from error
-    if data[:64].lstrip().lower().startswith(tuple(sign.lower() for sign in _NO_TEXT)):
+    if data[:64].lstrip().lower().startswith(_NO_TEXT):
         raise UserError(
             f"{path} is a workbook, an archive, a PDF or a web page: save it as CSV.",
             "file-not-readable",
         )
     data = data.rstrip(b"\x1a")  # the mark of DOS at the end of a file
     mark, codec, encoding = next(one for one in _MARKS if data.startswith(one[0]))
-    data = data[len(mark) :]
+    data, text = data[len(mark) :], ""
     try:
         text = data.decode(codec)
+        odd = text.find("\0")
     except UnicodeDecodeError as error:
-        if mark:
-            raise _undecodable(path, data, error.start, f"is not {encoding or 'UTF-8'}") from None
-        text, encoding = _windows(path, data, error.start), "Windows-1252"
-    if "\0" in text:
-        what = "holds a NUL: it is no text, or UTF-16 without a byte order mark"
-        raise _undecodable(path, text, text.index("\0"), what)
+        odd = error.start
+        if not mark and _MULTIBYTE.search(data) is None:
+            text, encoding = data.decode("cp1252", "replace"), "Windows-1252"
+            other = _OTHER_CODE_PAGE.search(text)
+            odd = other.start() if other else text.find("\0")
+    if odd >= 0:
+        line = (text[:odd].count("\n") if text else data[:odd].count(b"\n")) + 1
+        raise UserError(
+            f"Line {line} of {path} is not {encoding or 'UTF-8'}, or holds a NUL, or a letter that "
+            "tells of another encoding: save it as CSV in UTF-8.",
+            "csv-encoding",
+        )
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     return text, encoding
-
-
-def _windows(path: Path, data: bytes, odd: int) -> str:
-    """The text of a file that is not UTF-8 at ``odd``, if it is surely Windows-1252."""
-    if (other := _MULTIBYTE.search(data)) is not None:
-        what = "is UTF-8, and other lines are Windows-1252"
-        raise _undecodable(path, data, other.start(), what)
-    try:
-        text = data.decode("cp1252")
-    except UnicodeDecodeError:
-        raise _undecodable(path, data, odd, "is neither UTF-8 nor Windows-1252") from None
-    if (unreadable := _OTHER_CODE_PAGE.search(text)) is not None:
-        what = f"is not UTF-8, and would hold {unreadable[0]!r} in Windows-1252"
-        raise _undecodable(path, text, unreadable.start(), what)
-    return text
-
-
-def _undecodable(path: Path, content: Any, start: int, what: str) -> UserError:
-    line = content.count("\n" if isinstance(content, str) else b"\n", 0, start) + 1
-    return UserError(f"Line {line} of {path} {what}: save it as CSV in UTF-8.", "csv-encoding")
 
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "|"}
@@ -309,57 +283,45 @@ class _MisfitError(Exception):
     """A row has another number of cells than the header, which has ``width``."""
 
     def __init__(self, separator: str, width: int, where: str, cells: int) -> None:
-        count = f"{width} cell{'s' * (width != 1)} separated by {SEPARATORS[separator]}"
-        hint = ""
-        if where == "each row" and cells == width + 1:
-            hint = "; names of rows have to be left out"
-        elif separator == "," and cells > width:
-            hint = "; a cell with a comma, such as 1,5, has to be in quotes"
         super().__init__(
-            f"its header has {count} and {where} has {cells}: the first line must hold the names "
-            f"of the columns, and each row needs as many cells{hint}"
+            f"its header has {width} cells separated by {SEPARATORS[separator]} and {where} has "
+            f"{cells}: the first line must hold the names of the columns, and each row needs as "
+            "many cells; names of rows have to be left out, and a cell that holds the separator, "
+            "such as 1,5, has to be in quotes"
         )
         self.separator, self.width = separator, width
 
 
 def open_csv(path: Path, as_written: Collection[str] = ()) -> Table:
     """Read a CSV file with a row of names, in any dialect that can be told for sure."""
-    cells, twice, separator, notes = _read(path)
+    table = _read(path)
     content = {
         name: column if name in as_written else stripped(column)
-        for name, column in zip(cells.column_names, cells.columns, strict=True)
+        for name, column in zip(table.names, table.content.columns, strict=True)
     }
-    return in_memory(
-        str(path), content, twice=twice, note=", ".join(notes), separator=separator, untyped=True
-    )
+    return replace(table, content=in_memory(str(path), content).content)
 
 
-def _read(path: Path) -> tuple[Any, tuple[str, ...], str, list[str]]:
-    """Texts by the names that occur once, other names, the separator, and how the file was read."""
+def _read(path: Path) -> Table:
+    """The texts of a file by the names of columns that occur once."""
     text, encoding = read_csv_text(path)
     start = _HINT.match(text)
     assert start is not None
     body, hint, line = text[start.end() :], start[1], text.count("\n", 0, start.end()) + 1
-    if hint and hint not in SEPARATORS:
-        raise UserError(
-            f"{path} says sep={hint}; cells may be separated by a comma, a semicolon, a tab or |.",
-            "csv-separator",
-        )
     below, lines = None, 0
     if (comments := _COMMENTS.match(body)) is not None:
         lines = comments[0].count("\n")
         with suppress(UserError):  # else the line with # is the header
             below = _table(path, body[comments.end() :], hint, line + lines)
-        if below is not None and any(map(NUMBER.fullmatch, below[0].column_names)):
+        if below is not None and any(map(NUMBER.fullmatch, below.names)):
             below = None
     try:
-        cells, twice, separator, notes = _table(path, body, hint, line)
+        table, comment = _table(path, body, hint, line), ""
     except UserError:
         if below is None:
             raise
-        cells, twice, separator, notes = below
-        what = "1 comment line" if lines == 1 else f"{lines} comment lines"
-        notes = [f"{what} at the top left out", *notes]
+        table = below
+        comment = f"{lines} comment line{'s' * (lines > 1)} at the top left out"
     else:
         if below is not None:
             raise UserError(
@@ -367,31 +329,25 @@ def _read(path: Path) -> tuple[Any, tuple[str, ...], str, list[str]]:
                 "columns: take the line or the # away.",
                 "csv-header",
             )
-    return cells, twice, separator, [*_how(separator, encoding), *notes]
+    names = {",": "", "\t": "separated by a tab"}
+    separated = names.get(table.separator, f"separated by {table.separator}")
+    return replace(table, note=", ".join(filter(None, (separated, encoding, comment, table.note))))
 
 
-def _how(separator: str, encoding: str) -> list[str]:
-    """How a file was read that is not in UTF-8 and separated by commas."""
-    shown = {",": "", "\t": "separated by a tab"}.get(separator, f"separated by {separator}")
-    return [*filter(None, (shown, encoding))]
-
-
-def _table(
-    path: Path, body: str, hint: str | None, line: int
-) -> tuple[Any, tuple[str, ...], str, list[str]]:
+def _table(path: Path, body: str, hint: str | None, line: int) -> Table:
     """The table of ``body``, whose first row is the header, in this line of the file."""
     if not body.strip():
-        raise _without_header(path)
+        return _named(path, [], None, "")
     candidates = [hint] if hint else _candidates(body)
     data = body.encode()
     fitting: dict[str, tuple[list[str], Any]] = {}
     misfit: _MisfitError | None = None
-    for mark in candidates:
+    for mark in (mark for mark in candidates if mark in SEPARATORS):
         try:
             fitting[mark] = _parse(data, body, mark, line)
         except _MisfitError as error:
             misfit = max((misfit or error, error), key=lambda one: one.width)
-    separator = _only(path, fitting) if misfit is None or fitting else misfit.separator
+    separator = misfit.separator if misfit is not None and not fitting else _only(path, fitting)
     _refuse_swallowed_rows(path, body, separator, line)
     if fitting:
         is_single = candidates == [","] and not hint and len(fitting[","][0]) == 1
@@ -508,9 +464,9 @@ def _only(path: Path, fitting: Mapping[str, tuple[list[str], Any]]) -> str:
     several = {mark: cells for mark, (header, cells) in fitting.items() if len(header) > 1}
     clean = [mark for mark, cells in several.items() if _is_clean(cells, {*several} - {mark})]
     if len(clean) != 1:
-        named = " or ".join(SEPARATORS[mark] for mark in fitting)
         raise UserError(
-            f"{path} can be read as separated by {named}: a first line such as sep=; says it.",
+            f"{path} does not say for sure whether {any_of([*SEPARATORS.values()])} separate its "
+            "cells: a first line such as sep=; says it.",
             "csv-separator",
         )
     return clean[0]
@@ -534,38 +490,32 @@ def _hidden_columns(body: str) -> _MisfitError | None:
     return None
 
 
-def _named(
-    path: Path, header: list[str], cells: Any, mark: str
-) -> tuple[Any, tuple[str, ...], str, list[str]]:
-    """The columns whose names occur once, without empty rows at the end; as :func:`_read`."""
-    if not any(header):
-        raise _without_header(path)
-    if all(map(NUMBER.fullmatch, header)) and not all(map(str.isdigit, header)):
+def _named(path: Path, header: list[str], cells: Any, mark: str) -> Table:
+    """The columns whose names occur once, without empty rows at the end."""
+    is_number = all(map(NUMBER.fullmatch, header)) and not all(map(str.isdigit, header))
+    if is_number or not any(header):
         raise UserError(
-            f"The first row of {path} holds numbers: a row of column names must come first.",
+            f"{path} must have names of columns in its first row; it is empty, or holds numbers.",
             "csv-header",
         )
     places, twice = columns_by_name(header)
-    table = cells.select([*places.values()]).rename_columns([*places])
+    content = cells.select([*places.values()]).rename_columns([*places])
     rows = len(cells)
     # Rows of separators alone follow what Excel once had there; in one column an empty row is a
     # missing value.
     while rows and cells.num_columns > 1 and not any(c[rows - 1].is_valid for c in cells.columns):
         rows -= 1
     dropped = len(cells) - rows
-    notes = [f"{dropped} empty rows at the end left out"] if dropped else []
-    return table.slice(0, rows), twice, mark, notes
-
-
-def _without_header(path: Path) -> UserError:
-    return UserError(f"{path} is empty; a row of column names must come first.", "csv-header")
+    note = f"{dropped} empty rows at the end left out" if dropped else ""
+    return Table(
+        str(path), content.slice(0, rows), twice=twice, note=note, separator=mark, untyped=True
+    )
 
 
 def read_csv_rows(path: Path) -> tuple[list[list[str]], str]:
     """Rows of a small CSV file, the header first, and how it was read if not as usual."""
-    cells, twice, _, notes = _read(path)
-    if "" in twice:
-        raise UserError(f"{path} has a column without a name: name or remove it.", "csv-header")
-    columns = [column.fill_null("").to_pylist() for column in cells.columns]
+    table = _read(path)
+    table.refuse_twice("")
+    columns = [column.fill_null("").to_pylist() for column in table.content.columns]
     rows = [[cell.strip() for cell in row] for row in zip(*columns, strict=True)]
-    return [cells.column_names, *filter(any, rows)], ", ".join(notes)
+    return [table.names, *filter(any, rows)], table.note

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -17,11 +18,16 @@ from numpy.typing import NDArray
 from fedul_flwr.config.user_files import reason, regular_file
 from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.data.dicom import dicom_size, is_dicom, read_dicom
+from fedul_flwr.data.safe_files import is_visible
 from fedul_flwr.data.types import Bytes, Inputs, InputShape
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
     from PIL import Image
+
+IMAGE_SUFFIXES = (
+    *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm", ".dcm"),
+)
 
 Shape = InputShape
 """``(height, width, channels)``, 1 channel for gray and 3 for RGB."""
@@ -95,35 +101,11 @@ class Survey:
         return 3 if self.color else 1
 
 
-class Images(ABC):
-    """Images of one split or set, before their conversion to one shape."""
-
-    where: str
-    """Name of this collection in messages."""
-    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
-    """Type of the stored numbers."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def survey(self) -> Survey:
-        """Collect every image's size and mode."""
-
-    def read_with(self, bits: int, window: Window) -> Self:
-        """The same images, whose values have so many bits in files of 16, in a window of DICOM."""
-        del bits, window
-        return self
-
-    @abstractmethod
-    def blocks(self, shape: Shape) -> Iterator[Bytes]:
-        """Yield all images in order, uint8 ``(at most BLOCK, *shape)`` at a time."""
-
-
 @dataclass(frozen=True)
-class EncodedImages(Images):
-    """Images as PNG, JPEG, ... in files or in memory."""
+class EncodedImages:
+    """Images of one split or set as PNG, JPEG, ... in files or in memory; ``where`` names them."""
 
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
     where: str
     count: int
     batches: Callable[[], Iterator[list[Item]]]
@@ -163,29 +145,33 @@ class EncodedImages(Images):
                 # speed for large images and halve it for small ones.
                 parts = workers if height * width > _SMALL else 1
                 step = -(-len(batch) // parts)
-                tasks = [
-                    pool.submit(
-                        _decode_into,
-                        block[start : start + step],
-                        batch[start:][:step],
-                        *(self.bits, self.window),
-                    )
-                    for start in range(0, len(batch), step)
-                ]
-                for task in tasks:
-                    task.result()
+                starts = range(0, len(batch), step)
+                rows = [block[start : start + step] for start in starts]
+                items = [batch[start : start + step] for start in starts]
+                list(pool.map(self._decode_into, rows, items))
                 yield block
+
+    def _decode_into(self, block: Bytes, batch: list[Item]) -> None:
+        shape = (int(block.shape[1]), int(block.shape[2]), int(block.shape[3]))
+        for row, (name, content) in enumerate(batch):
+            block[row] = decode_image(name, content, shape, self.bits, self.window)
 
 
 @dataclass(frozen=True)
-class PixelImages(Images):
+class PixelImages:
     """Images that are pixels already, uint8 ``(n, height, width, 1 or 3)``."""
 
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
     where: str
     pixels: Bytes
 
     def __len__(self) -> int:
         return len(self.pixels)
+
+    def read_with(self, bits: int, window: Window) -> Self:
+        """The same images, which have 8 bits and are not DICOM."""
+        del bits, window
+        return self
 
     def survey(self) -> Survey:
         """Return the one size and number of channels of the array."""
@@ -204,6 +190,10 @@ class PixelImages(Images):
             yield block
 
 
+Images = EncodedImages | PixelImages
+"""Images of one split or set, before their conversion to one shape."""
+
+
 def join_blocks(points: Any, shape: Shape) -> Inputs:
     """All points in order, ``(n, *shape)``, of images or other points that have ``blocks``."""
     joined: Inputs = np.concatenate(list(points.blocks(shape)))
@@ -214,6 +204,29 @@ def list_batches(items: Sequence[Item]) -> Iterator[list[Item]]:
     """Cut ``items`` into lists of at most ``BLOCK``."""
     for start in range(0, len(items), BLOCK):
         yield list(items[start : start + BLOCK])
+
+
+def file_images(where: str, files: Sequence[Path]) -> EncodedImages:
+    """The images of ``files``, in this order."""
+    items: list[Item] = [(str(file), file) for file in files]
+    return EncodedImages(where, len(items), partial(list_batches, items))
+
+
+def list_images(folder: Path, besides: Collection[Path] = ()) -> list[Path]:
+    """All files under ``folder`` except ``besides``, sorted by path; others than images are
+    refused."""
+    images: list[Path] = []
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = sorted(filter(is_visible, folders))
+        images += (Path(parent) / name for name in filter(is_visible, files))
+    images = sorted(image for image in images if image not in besides)
+    if odd := [image for image in images if not image.name.lower().endswith(IMAGE_SUFFIXES)]:
+        raise UserError(
+            f"{odd[0]} is not an image; only {', '.join(IMAGE_SUFFIXES)} files may lie in a folder "
+            "of images.",
+            "folder-layout",
+        )
+    return images
 
 
 class Inspected(NamedTuple):
@@ -276,12 +289,6 @@ def to_shape(image: Image.Image, shape: Shape) -> Bytes:
     return np.asarray(image, dtype=np.uint8).reshape(shape)
 
 
-def _decode_into(block: Bytes, batch: list[Item], bits: int, window: Window) -> None:
-    shape = (int(block.shape[1]), int(block.shape[2]), int(block.shape[3]))
-    for row, (name, content) in enumerate(batch):
-        block[row] = decode_image(name, content, shape, bits, window)
-
-
 @contextmanager
 def _open(name: str, content: bytes | Path, window: Window = None) -> Iterator[Image.Image]:
     """Open one image, within :func:`readable`."""
@@ -312,14 +319,16 @@ def readable(name: str) -> Iterator[None]:
             "smaller copy of it.",
             "image-size",
         ) from error
-    except UnidentifiedImageError as error:
-        raise _unreadable(name, "its content is none of these") from error
-    except UserError as error:
-        raise _unreadable(name, str(error).removesuffix(".")) from error
     except MemoryError:
         raise
     except Exception as error:  # for a broken file Pillow's decoders may raise anything
-        raise _unreadable(name, " ".join(reason(error).split())) from error
+        is_other = isinstance(error, UnidentifiedImageError)
+        why = "its content is none of these" if is_other else " ".join(reason(error).split())
+        raise UserError(
+            f"{name} cannot be read as an image ({why}); PNG, JPEG, BMP, GIF, TIFF, WebP and gray "
+            "DICOM with 8 or 16 bits are.",
+            "image-not-readable",
+        ) from error
 
 
 def _refuse_several(image: Image.Image) -> None:
@@ -441,11 +450,3 @@ def _to_8_bits(image: Image.Image, bits: int) -> Image.Image:
     if getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
         values = 2**bits - 1 - values
     return Image.fromarray((values >> (bits - 8)).astype(np.uint8))
-
-
-def _unreadable(name: str, why: str) -> UserError:
-    return UserError(
-        f"{name} cannot be read as an image ({why}); PNG, JPEG, BMP, GIF, TIFF, WebP and gray "
-        "DICOM with 8 or 16 bits are.",
-        "image-not-readable",
-    )

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.columns import OTHER, Column, Columns, unnamed_columns
 from fedul_flwr.data.csv_files import doubtful_point
-from fedul_flwr.data.tables import Missing, Table, VectorPoints, stripped
+from fedul_flwr.data.tables import (
+    Missing,
+    Table,
+    TableOptions,
+    VectorPoints,
+    is_number,
+    is_text,
+    stripped,
+)
 from fedul_flwr.data.types import Bools, Floats, Ints
 from fedul_flwr.errors import UserError
 
@@ -47,7 +55,6 @@ _DATE = (
     r"|^\d{1,2}:\d{2}(?i: ?[ap]m)$|^\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?$|^-?\d+ days?( .*)?$"
 )
 _PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d+)?")
-_NO_DATE = "turn it into a number, such as an age or days since a date, or leave it out"
 
 
 class Cells(NamedTuple):
@@ -77,20 +84,17 @@ def infer_column(parts: Sequence[Cells]) -> Column:
     if not _is_category(first):
         return Column(name)
     values = {value for part in parts for value in _counts(part)}
-    if len(values) > MAX_CATEGORIES:
-        zeros = next((text for text in values if re.match(_LEADING_ZERO, text)), "")
-        codes_hint = f" (such as {zeros!r}: leading zeros make it a code)" if zeros else ""
-        raise UserError(
-            f"{first.here} holds {len(values)} different texts{codes_hint}, too many for a "
-            f"category (at most {MAX_CATEGORIES}): leave it out, or name it in a columns file, "
-            "with its categories or as a number.",
-            "column-of-identifiers",
-        )
     sample = [text for text in _texts(first) if text is not None]
-    if len(sample) > _FEW_ROWS and len({*sample}) == len(sample):
+    is_unique = len(sample) > _FEW_ROWS and len({*sample}) == len(sample)
+    if is_unique or len(values) > MAX_CATEGORIES:
+        zeros = next((text for text in values if re.match(_LEADING_ZERO, text)), "")
+        codes_hint = f" ({zeros!r} is a code: leading zeros make it one)" if zeros else ""
+        every = ", another one in every row" if is_unique else ""
         raise UserError(
-            f"{first.here} holds another text in every row, such as {sample[0][:50]!r}: it is an "
-            "identifier or free text. Leave it out, or name its categories in a columns file.",
+            f"{first.here} holds {len(values)} different texts{every}, such as "
+            f"{sample[0][:50]!r}{codes_hint}: it is an identifier or free text, and no category of "
+            f"at most {MAX_CATEGORIES}. Leave it out, or name it in a columns file, with its "
+            "categories or as a number.",
             "column-of-identifiers",
         )
     return Column(name, tuple(sorted(values))) if values else Column(name)
@@ -124,10 +128,7 @@ def _is_category(cells: Cells) -> bool:
         is_code = _matches(present, _WHOLE).all() and _matches(present, _LEADING_ZERO).any()
         return bool(is_code)
     if _matches(present, _DATE).all():
-        raise UserError(
-            f"{cells.here} holds dates or times, such as {_first(present)!r}: {_NO_DATE}.",
-            "column-of-dates",
-        )
+        raise _dates(cells, f"dates or times, such as {_first(present)!r}")
     commas = _matches(present, _DECIMAL_COMMA)
     if commas.any() and (numeric | commas).all():
         _refuse_odd_texts(cells, present.filter(pa.array(commas)))
@@ -317,38 +318,22 @@ def _first(texts: Any) -> str:
     return str(texts[0].as_py())[:50]
 
 
-def is_text(kind: Any) -> bool:
-    """Whether an Arrow type is one of texts."""
-    import pyarrow as pa
-
-    is_view = getattr(pa.types, "is_string_view", lambda _: False)(kind)
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or is_view)
-
-
-def is_number(kind: Any) -> bool:
-    """Whether an Arrow type is one of numbers or truth values."""
-    import pyarrow as pa
-
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_null(kind)
-    )
-
-
 def _refuse_other_types(cells: Cells) -> None:
     import pyarrow as pa
 
     kind = cells.column.type
-    if is_number(kind):
-        return
     if pa.types.is_temporal(kind):
-        raise UserError(
-            f"{cells.here} holds dates or times ({kind}): {_NO_DATE}.", "column-of-dates"
-        )
-    raise _other_type(cells, kind)
+        raise _dates(cells, f"dates or times ({kind})")
+    if not is_number(kind):
+        raise _other_type(cells, kind)
+
+
+def _dates(cells: Cells, what: str) -> UserError:
+    return UserError(
+        f"{cells.here} holds {what}: turn it into a number, such as an age or days since a date, "
+        "or leave it out.",
+        "column-of-dates",
+    )
 
 
 def _other_type(cells: Cells, kind: Any) -> UserError:
@@ -384,8 +369,6 @@ def infer_columns(tables: Sequence[Table]) -> Columns:
 
 def fit(tables: Sequence[Table], columns: Columns, missing: Missing) -> Columns:
     """The columns with what training data say of them: a ``fill`` where they have none yet."""
-    for table in tables:
-        _check_columns(table, columns)
     by_name = {column.name: column for column in columns.columns}
     fillable = {c.name for c in columns.columns if c.fill is None and missing != "refuse"}
     for block, at_block in _blocks(columns):
@@ -424,7 +407,6 @@ def encode(tables: Sequence[Table], columns: Columns) -> list[VectorPoints]:
     fills = np.array(columns.fills())
     encoded = []
     for table in tables:
-        _check_columns(table, columns)
         vectors = np.zeros((len(table), len(fills)), dtype=np.float32)
         for block, at in _blocks(columns):
             values = _values(table, block, at)
@@ -437,6 +419,28 @@ def encode(tables: Sequence[Table], columns: Columns) -> list[VectorPoints]:
             vectors[:, at] = values
         encoded.append(VectorPoints(table.where, vectors))
     return encoded
+
+
+def common_vectors(
+    tables: Sequence[Table], training: Sequence[Table], options: TableOptions
+) -> tuple[Columns, list[VectorPoints]]:
+    """The columns of tables, as far as the options do not state them, and the vectors.
+
+    What fills a missing value comes from the tables ``training``, unless the columns are those of a
+    trained model.
+    """
+    columns = options.columns or infer_columns(tables)
+    width = len(columns.features)
+    for table in tables:
+        if table.vectors is not None and table.vectors.shape[1] != width:
+            raise UserError(
+                f"{table.where} holds vectors of {table.vectors.shape[1]} numbers; {width} are "
+                "needed.",
+                "points-of-another-kind",
+            )
+    if not options.trained:
+        columns = fit(training, columns, options.missing)
+    return columns, encode(tables, columns)
 
 
 def _blocks(columns: Columns) -> Iterator[tuple[list[Column], Ints]]:
@@ -452,20 +456,6 @@ def _blocks(columns: Columns) -> Iterator[tuple[list[Column], Ints]]:
         block.append(column)
         at += range(places[column.name].start, places[column.name].stop)
     yield block, np.array(at)
-
-
-def _check_columns(table: Table, columns: Columns) -> None:
-    names = {*table.names}
-    if table.vectors is not None:
-        width = table.vectors.shape[1]
-        if width != len(columns.features):
-            raise UserError(
-                f"{table.where} holds vectors of {width} numbers; {len(columns.features)} are "
-                "needed.",
-                "points-of-another-kind",
-            )
-    elif lacking := [name for name in columns.names if name not in names]:
-        raise table.lacks(f"column {lacking[0]!r}")
 
 
 def cells_of(table: Table, name: str) -> Cells:

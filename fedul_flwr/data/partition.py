@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -144,7 +143,7 @@ def majority_partition(
             shares /= shares.sum()
         exact = points_per_client > 0
         wanted[client] = _largest_remainders(quota, shares) if exact else np.floor(quota * shares)
-    return _deal(pools, wanted, "majority")
+    return _deal(pools, wanted)
 
 
 def imbalanced_partition(
@@ -170,7 +169,7 @@ def imbalanced_partition(
     # Rotated for every client, so that rounding favors no class over K clients.
     counts = _largest_remainders(quota, _circular_shares(num_classes))
     wanted = np.stack([np.roll(counts, client) for client in range(num_clients)])
-    return _deal(pools, wanted, "imbalanced")
+    return _deal(pools, wanted)
 
 
 def _mild_shares(majority: set[int], num_classes: int, rng: np.random.Generator) -> Floats:
@@ -214,22 +213,13 @@ def _shuffled_classes(labels: Ints, num_classes: int, rng: np.random.Generator) 
     return [rng.permutation(np.flatnonzero(labels == k)) for k in range(num_classes)]
 
 
-def _deal(pools: list[Ints], wanted: Ints, partition: str) -> list[Ints]:
+def _deal(pools: list[Ints], wanted: Ints) -> list[Ints]:
     """Give clients ``wanted`` ``(C, K)`` points, one client after the other, until none is left."""
     ends = wanted.cumsum(axis=0)
-    parts = [
+    return [
         np.concatenate([pool[a:b] for pool, a, b in zip(pools, start, end, strict=True)])
         for start, end in zip(ends - wanted, ends, strict=True)
     ]
-    empty = [client for client, part in enumerate(parts) if len(part) == 0]
-    if empty:
-        raise UserError(
-            f"partition = {partition!r} leaves client {empty[0]} without points; use "
-            "fewer clients.",
-            "too-few-points",
-            setting="partition",
-        )
-    return parts
 
 
 def partition_points(
@@ -240,30 +230,29 @@ def partition_points(
     config: RunConfig,
 ) -> list[Ints]:
     """Split positions ``0..n-1`` of the training points over the clients."""
-    if len(labels) < num_clients:
-        raise UserError(
-            f"{len(labels)} training points cannot be split over {num_clients} clients.",
-            "too-few-points",
-        )
+    order = stream(config.seed, "partition").permutation(len(labels))
     if config.partition == "iid":
-        order = stream(config.seed, "partition").permutation(len(labels))
         parts = np.array_split(order, num_clients)
     elif config.partition in ("majority", "majority-mild", "imbalanced"):
         parts = _by_class_shares(labels, num_classes, num_clients, config)
+    elif config.partition == "natural":
+        parts = _natural(columns, order, num_clients, config)
     else:
-        parts = _by_library(labels, columns, num_classes, num_clients, config)
-    # Partitions by class shares already draw this number, if possible.
+        # The library cuts shards in the given order: shuffle first, map back afterwards.
+        parts = _by_library(labels, order, num_clients, config)
     count = config.points_per_client
-    for client, part in enumerate(parts if count else ()):
-        if len(part) < count:
+    for client, part in enumerate(parts):
+        if len(part) < max(count, 1):
+            key = "points-per-client" if count else "partition"
             raise UserError(
-                f"Setting points-per-client = {count}: client {client} has only {len(part)} "
-                "points.",
+                f"Setting {key} = {count or config.partition!r}: client {client} of {num_clients} "
+                f"gets {len(part)} points, and needs {max(count, 1)}. Choose fewer clients.",
                 "too-few-points",
-                setting="points-per-client",
+                setting=key,
             )
-        order = stream(config.seed, "points-per-client", client).permutation(part)
-        parts[client] = order[:count]
+        if count:  # partitions by class shares already draw this number, if possible
+            order = stream(config.seed, "points-per-client", client).permutation(part)
+            parts[client] = order[:count]
     return [np.sort(part) for part in parts]
 
 
@@ -289,119 +278,83 @@ _ATTEMPTS = 20
 """Seeds that are tried, each with eleven draws, until all clients have enough points."""
 
 
-def _dirichlet_partitioner(
-    table: Mapping[str, Sequence[Any]], num_clients: int, config: RunConfig
-) -> Any:
-    """The library's, with a draw in which each client has ``dirichlet.min-points``."""
-    import datasets
-    from flwr_datasets.partitioner import DirichletPartitioner
+_COUNTS = {
+    "dirichlet": "dirichlet.min-points",
+    "pathological": "pathological.classes-per-client",
+    "shard": "shard.shards-per-client",
+}
+"""The setting that a partition of the library may not be able to fulfill."""
 
-    options, dataset = config[DirichletSettings], datasets.Dataset.from_dict({**table})
-    for attempt in range(_ATTEMPTS):
-        built = DirichletPartitioner(
-            num_clients,
-            "label",
-            options.alpha,
-            min_partition_size=options.min_points,
-            seed=derived_seed(config.seed, "partitioner", *([attempt] if attempt else [])),
-        )
-        built.dataset = dataset
-        with warnings.catch_warnings(), contextlib.suppress(ValueError):
-            warnings.simplefilter("ignore")  # of each draw
-            built.load_partition(0)
-            return built
+
+def _partitioner(num_clients: int, config: RunConfig, attempt: int) -> Any:
+    from flwr_datasets import partitioner
+
+    seed = derived_seed(config.seed, "partitioner", *([attempt] if attempt else []))
+    match config.partition:
+        case "dirichlet":
+            options = config[DirichletSettings]
+            return partitioner.DirichletPartitioner(
+                num_clients,
+                "label",
+                options.alpha,
+                min_partition_size=options.min_points,
+                seed=seed,
+            )
+        case "pathological":
+            return partitioner.PathologicalPartitioner(
+                num_clients,
+                "label",
+                config[PathologicalSettings].classes_per_client,
+                class_assignment_mode="first-deterministic",
+                seed=seed,
+            )
+        case _:
+            count = config[ShardSettings].shards_per_client
+            return partitioner.ShardPartitioner(
+                num_clients, "label", num_shards_per_partition=count, seed=seed
+            )
+
+
+def _by_library(labels: Ints, order: Ints, num_clients: int, config: RunConfig) -> list[Ints]:
+    """Partitions of flwr-datasets, applied to a data set with labels only."""
+    import datasets
+
+    table = datasets.Dataset.from_dict({"label": labels[order], "position": order})
+    why: object = ""
+    for attempt in range(_ATTEMPTS if config.partition == "dirichlet" else 1):
+        built = _partitioner(num_clients, config, attempt)
+        built.dataset = table
+        with warnings.catch_warnings():
+            if config.partition == "dirichlet":
+                warnings.simplefilter("ignore")  # of each draw
+            try:
+                parts = [built.load_partition(client) for client in range(num_clients)]
+                return [np.asarray(part["position"], dtype=np.int64) for part in parts]
+            except (ValueError, ZeroDivisionError) as error:
+                why = error
+    key = _COUNTS[config.partition]
     raise UserError(
-        f"Setting dirichlet.min-points = {options.min_points}: no draw with dirichlet.alpha = "
-        f"{options.alpha:g} gives each of {num_clients} clients so many of {len(dataset)} points. "
-        "Choose a larger alpha, or fewer points or clients.",
-        "too-few-points",
-        setting="dirichlet.min-points",
+        f"Setting {key}: partition = {config.partition!r} cannot split {len(labels)} points over "
+        f"{num_clients} clients ({why}).",
+        "setting-unfit-for-data",
+        setting=key,
     )
 
 
-def _by_library(
-    labels: Ints,
-    columns: Mapping[str, NDArray[np.generic]],
-    num_classes: int,
-    num_clients: int,
-    config: RunConfig,
+def _natural(
+    columns: Mapping[str, NDArray[np.generic]], order: Ints, num_clients: int, config: RunConfig
 ) -> list[Ints]:
-    """Partitions of flwr-datasets, applied to a data set with labels only."""
-    import datasets
-    from flwr_datasets import partitioner as library
-
-    # The library cuts shards in the given order: shuffle first, map back afterwards.
-    order = stream(config.seed, "partition").permutation(len(labels))
-    table: dict[str, Sequence[Any]] = {
-        "label": labels[order].tolist(),
-        "position": order.tolist(),
-    }
-    seed = derived_seed(config.seed, "partitioner")
-    natural = config[NaturalSettings]
-    built: Any
-    match config.partition:
-        case "dirichlet":
-            built = _dirichlet_partitioner(table, num_clients, config)
-        case "pathological":
-            count = config[PathologicalSettings].classes_per_client
-            if count > num_classes:
-                raise UserError(
-                    f"Setting pathological.classes-per-client = {count}: "
-                    f"the data set has {num_classes} classes.",
-                    "setting-unfit-for-data",
-                    setting="pathological.classes-per-client",
-                )
-            built = library.PathologicalPartitioner(
-                num_clients, "label", count, class_assignment_mode="first-deterministic", seed=seed
-            )
-        case "shard":
-            count = config[ShardSettings].shards_per_client
-            if num_clients * count > len(labels):
-                raise UserError(
-                    f"Setting shard.shards-per-client = {count}: "
-                    f"{len(labels)} points make no {num_clients * count} shards.",
-                    "setting-unfit-for-data",
-                    setting="shard.shards-per-client",
-                )
-            built = library.ShardPartitioner(
-                num_clients, "label", num_shards_per_partition=count, seed=seed
-            )
-        case _:
-            if natural.column not in columns:
-                listed = f"; it has {', '.join(columns)}" if columns else ""
-                raise UserError(
-                    f"Setting natural.column = {natural.column!r}: the data set has no such column "
-                    f"of whole numbers or texts{listed}.",
-                    "column-missing",
-                    setting="natural.column",
-                )
-            table["group"] = np.asarray(columns[natural.column])[order].tolist()
-            if gaps := sum(group in ("", UNLABELED) for group in table["group"]):
-                raise UserError(
-                    f"Setting natural.column = {natural.column!r}: {gaps} of {len(labels)} points "
-                    "have no value there; each point needs its client.",
-                    "clients-of-points",
-                    setting="natural.column",
-                )
-            built = library.NaturalIdPartitioner("group")
-    if config.partition != "dirichlet":
-        built.dataset = datasets.Dataset.from_dict(table)
-    try:
-        if config.partition == "natural" and built.num_partitions != num_clients:
-            raise UserError(
-                f"partition = 'natural': column {natural.column!r} has {built.num_partitions} "
-                f"groups, so the run needs that many clients, not {num_clients}.",
-                "number-of-clients",
-                setting="partition",
-            )
-        return [
-            np.asarray(built.load_partition(client)["position"], dtype=np.int64)
-            for client in range(num_clients)
-        ]
-    except ValueError as err:
+    """The points of each value of a column, in the order of the values."""
+    name = config[NaturalSettings].column
+    values = np.asarray(columns.get(name, []))
+    groups, client_of = np.unique(values, return_inverse=True)
+    gaps = values == "" if values.dtype.kind == "U" else values == UNLABELED
+    if len(groups) != num_clients or gaps.any():
         raise UserError(
-            f"partition = {config.partition!r} cannot split {len(labels)} points over "
-            f"{num_clients} clients: {err}",
-            "too-few-points",
-            setting="partition",
-        ) from err
+            f"Setting natural.column = {name!r}: of {', '.join(columns) or 'no columns'} it has "
+            f"{len(groups)} values, and {gaps.sum()} points without one; each point needs its "
+            f"client, of which the run has {num_clients}.",
+            "clients-of-points",
+            setting="natural.column",
+        )
+    return [order[client_of[order] == client] for client in range(num_clients)]

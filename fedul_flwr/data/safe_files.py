@@ -1,21 +1,70 @@
-"""Files that are always complete, the old content or the new one, and arrays in files."""
+"""Files: which of a folder count, those that are always complete, and decoded data.
+
+Decoded data are built once, then memory-mapped by every process.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+import shutil
+import tempfile
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.config.user_files import regular_file
+from fedul_flwr.config.user_files import reason, regular_file
 from fedul_flwr.errors import StorageError, UserError
+
+_STRAYS = {
+    *("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "__macosx", "@eadir", "#recycle"),
+    *("$recycle.bin", "system volume information", "lost+found"),
+}
+"""Files and folders, in lower case, that Windows, macOS and network storage leave beside data."""
+
+
+def is_visible(name: str) -> bool:
+    """Whether ``name`` is neither of a hidden file, nor of one that systems leave beside data."""
+    return not name.startswith(".") and name.lower() not in _STRAYS
+
+
+def visible(folder: Path, besides: Collection[str] = ()) -> list[Path]:
+    """Entries of a user's folder that count, sorted, without those that are called as one of
+    ``besides`` in any case."""
+    return [
+        entry
+        for entry in sorted(folder.iterdir())
+        if is_visible(entry.name) and entry.name.lower() not in besides
+    ]
+
+
+def composed(name: str) -> str:
+    """``name`` with composed letters (Unicode NFC), so that names of files and classes compare."""
+    return unicodedata.normalize("NFC", name)
+
+
+def find_entry(folder: Path, name: str) -> Path:
+    """Path in ``folder`` of what is called ``name`` in any case, as Windows writes ``TRAIN.CSV``;
+    nothing may be there.
+    """
+    matches = sorted(entry for entry in folder.iterdir() if entry.name.lower() == name.lower())
+    if len(matches) > 1:
+        raise UserError(
+            f"{folder} holds {matches[0].name} and {matches[1].name}; only one of them may be "
+            "there.",
+            "files-contradict",
+        )
+    return matches[0] if matches else folder / name
+
 
 PARTS = ".*.[0-9]*.part"
 """Pattern of names of files that are not complete yet."""
@@ -24,21 +73,29 @@ PARTS = ".*.[0-9]*.part"
 def replace_file(path: Path, write: Callable[[Path], object], *, sync: bool = True) -> None:
     """Let ``write`` fill a new file, then give it the name ``path``."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with storing(path):
+        try:
+            require_regular_file(path)
+            part.unlink(missing_ok=True)  # in a stranger's folder it may be a link
+            write(part)
+            if sync:
+                _sync(part)
+            part.replace(path)
+            if sync:
+                with contextlib.suppress(OSError):  # some file systems, and Windows, cannot
+                    _sync(path.parent)
+        finally:
+            with contextlib.suppress(OSError):
+                part.unlink()
+
+
+@contextlib.contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """Context of writing: what the disk refuses becomes a :class:`StorageError`."""
     try:
-        require_regular_file(path)
-        part.unlink(missing_ok=True)  # in a stranger's folder it may be a link
-        write(part)
-        if sync:
-            _sync(part)
-        part.replace(path)
-        if sync:
-            with contextlib.suppress(OSError):  # some file systems, and Windows, cannot
-                _sync(path.parent)
+        yield
     except OSError as error:
         raise StorageError(f"Cannot write {path}: {error.strerror or error}.") from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
 
 
 def require_regular_file(path: Path) -> None:
@@ -79,10 +136,8 @@ def output_file(path: Path, read: Iterable[Path], suffix: str, begin: bytes = b"
 
 def make_folder(path: Path) -> None:
     """Create a folder and those above it, unless they exist."""
-    try:
+    with storing(path):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"Cannot create {path}: {error.strerror or error}.") from error
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -95,13 +150,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 def append_line(path: Path, line: str) -> None:
     """Add a line to a file, and wait until it is on the disk."""
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise StorageError(f"Cannot write {path}: {error.strerror or error}.") from error
+    with storing(path), path.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def save_arrays(
@@ -130,25 +182,29 @@ def save_arrays(
 
 def load_arrays_of(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Arrays of a safetensors file, and the JSON object in its header; empty if it has none."""
-    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    try:
-        arrays = load_file(regular_file(path))
-        return arrays, read_header(path)
-    except (OSError, ValueError, SafetensorError, UserError) as error:
-        raise UserError(f"{path} is missing or damaged.", "file-damaged") from error
+    with _undamaged(path):
+        return load_file(regular_file(path)), read_header(path)
 
 
 def read_header(path: Path) -> dict[str, Any]:
     """The JSON object in the header of a safetensors file; empty if it has none."""
-    try:
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    with _undamaged(path), path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         about = json.loads(header.get("__metadata__", {}).get("fedul", "{}"))
-    except (OSError, ValueError, RecursionError, AttributeError) as error:
-        raise UserError(f"{path} is missing or damaged.", "file-damaged") from error
     return about if isinstance(about, dict) else {}
+
+
+@contextlib.contextmanager
+def _undamaged(path: Path) -> Iterator[None]:
+    from safetensors import SafetensorError
+
+    wrong = (OSError, ValueError, RecursionError, AttributeError, SafetensorError, UserError)
+    try:
+        yield
+    except wrong as error:
+        raise UserError(f"{path} is missing or damaged.", "file-damaged") from error
 
 
 def _sync(path: Path) -> None:
@@ -200,3 +256,141 @@ def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
     """All arrays of an ``.npz`` file."""
     with np.load(file) as archive:
         return {name: archive[name] for name in archive.files}
+
+
+# Decoded data in the cache.
+
+IN_MEMORY = "given"
+"""Folder of data that a program gave in memory."""
+NAME = "data"
+"""Name of the folder of such data, which titles show."""
+NETWORKS = "networks"
+KINDS = (IN_MEMORY, "owned", "sources", "splits", NETWORKS)
+"""Folders of the cache; that of networks holds facts about them, and no data."""
+FORMAT_VERSION = 5
+"""Part of every key: increase it whenever the format of the cached files changes, or values that
+were decoded wrongly."""
+
+
+def cache_directory() -> Path:
+    """Return the folder for decoded data: ``$FEDUL_CACHE``, else ``~/.cache/fedul-flwr``."""
+    named = os.environ.get("FEDUL_CACHE")
+    return Path(named).expanduser() if named else Path.home() / ".cache" / "fedul-flwr"
+
+
+def cache_key(identity: object, files: Iterable[Path] = ()) -> str:
+    """Return a folder name for data built from ``identity`` (JSON values) and ``files``."""
+    digest = hashlib.sha256(json.dumps([FORMAT_VERSION, identity]).encode())
+    for file in files:
+        try:
+            status = file.stat()
+        except OSError as error:  # a link to nothing
+            raise UserError(
+                f"{file} cannot be read: {reason(error)}.", "file-not-readable"
+            ) from error
+        line = f"\0{file}\0{status.st_size}\0{status.st_mtime_ns}"
+        digest.update(line.encode(errors="surrogateescape"))
+    return digest.hexdigest()[:24]
+
+
+def build_once(directory: Path, build: Callable[[Path], None], *, private: bool = False) -> Path:
+    """Return ``directory``; build it first if it does not exist.
+
+    ``build`` fills an empty folder, which is renamed to ``directory`` once it is complete. Of
+    several processes one builds while the others wait; leftovers of an interrupted build are
+    removed by the next one. Only this user can open a ``private`` folder.
+    """
+    if directory.is_dir():
+        return directory
+    from filelock import FileLock  # only needed to build
+
+    partial = directory.with_name(directory.name + ".partial")
+    with _writing(directory.parent):
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(directory.with_name(directory.name + ".lock")):
+            if directory.is_dir():
+                return directory
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(mode=0o700 if private else 0o777)
+            try:
+                build(partial)
+                # Atomic: a reader sees the whole folder or none.
+                partial.replace(directory)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+    return directory
+
+
+def build_by_content(kind: str, write: Callable[[Path], None]) -> Path:
+    """A private folder of this kind with the files that ``write`` puts into an empty one.
+
+    It is named by their content, so that the same data are kept once.
+    """
+    root = cache_directory() / kind
+    with _writing(root):
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="writing-", dir=root) as writing:
+            written = Path(writing) / NAME
+            written.mkdir()
+            write(written)
+            files = sorted(path for path in written.rglob("*") if path.is_file())
+            content = [[str(file.relative_to(written)), _digest(file)] for file in files]
+
+            def build(folder: Path) -> None:
+                written.rename(folder / NAME)
+
+            return build_once(root / cache_key(content), build, private=True) / NAME
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"Cannot write decoded data to {folder} ({error.strerror or error}); "
+            "set FEDUL_CACHE to a folder that is writable and has room.",
+            "file-not-writable",
+        ) from error
+
+
+class CacheUse(NamedTuple):
+    """Number of decoded data sets and splits in the cache, and size of all that is cached."""
+
+    entries: int
+    num_bytes: int
+
+
+def measure_cache() -> CacheUse:
+    """Number and size of this user's cached data."""
+    entries = list(_entries())
+    files = (file for entry in entries for file in entry.rglob("*") if file.is_file())
+    data = [entry for entry in entries if entry.parent.name != NETWORKS]
+    return CacheUse(len(data), sum(file.stat().st_size for file in files))
+
+
+def clear_cache() -> CacheUse:
+    """Delete all cached data; returns what was deleted. A run that is using them goes on."""
+    use = measure_cache()
+    try:
+        for entry in _entries():
+            shutil.rmtree(entry)
+    except OSError as error:
+        raise UserError(
+            f"Cannot delete {error.filename}: {error.strerror or error}.", "file-not-writable"
+        ) from error
+    return use
+
+
+def _entries() -> Iterator[Path]:
+    """Complete folders of the cache, and nothing else that may lie beside them."""
+    for kind in KINDS:
+        folder = cache_directory() / kind
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if re.fullmatch(r"[0-9a-f]{24}(-[a-z]+)?", path.name) and not path.is_symlink():
+                yield path

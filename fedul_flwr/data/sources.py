@@ -9,163 +9,123 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fedul_flwr.config.base import nearest
 from fedul_flwr.config.shared import BUILT_IN
 from fedul_flwr.config.user_files import user_path
-from fedul_flwr.data.cache import build_once, cache_directory, cache_key
-from fedul_flwr.data.class_labels import ClassLabels, spelling, union
-from fedul_flwr.data.columns import Columns, parse_columns
-from fedul_flwr.data.decode import Images, PixelImages
-from fedul_flwr.data.encode import encode, fit, infer_columns
-from fedul_flwr.data.formats import (
-    Points,
-    Split,
-    class_folders,
-    find_entry,
-    folder_split,
-    npz_images,
-    npz_split,
+from fedul_flwr.data.class_labels import (
+    ClassLabels,
+    are_written_apart,
+    class_text,
+    refuse_two_spellings,
+    union,
 )
-from fedul_flwr.data.safe_files import open_array, write_blocks
+from fedul_flwr.data.columns import Columns, parse_columns, refuse_twice
+from fedul_flwr.data.decode import Images, PixelImages, Survey, file_images, list_images
+from fedul_flwr.data.encode import common_vectors
+from fedul_flwr.data.safe_files import (
+    build_once,
+    cache_directory,
+    cache_key,
+    find_entry,
+    open_array,
+    visible,
+    write_blocks,
+)
+from fedul_flwr.data.table_files import (
+    LabeledSplit,
+    Opened,
+    Points,
+    hub_table,
+    npz_split,
+    open_table,
+    refuse_empty,
+    table_split,
+)
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts, in_memory, reading_notes
-from fedul_flwr.data.types import UNLABELED, Bools, InputShape, Ints, PointArrays, Source
+from fedul_flwr.data.types import Bools, InputShape, Ints, PointArrays, Source
 from fedul_flwr.errors import UserError
 
-# The form that both splits of a data set have in common: shape of points, columns, classes.
-
-CommonForm = tuple[InputShape, Columns | None, int, tuple[Points, Points]]
+CommonForm = tuple[InputShape, Columns | None, int, Sequence[Points]]
 """What both splits have in common: the shape of every point; the columns of tables, if they are
 known; the bits of the values in 16-bit images, or 0; and the training and the test points, to be
 written."""
 
 
-def same_form(train: Split, test: Split, image_size: int, options: TableOptions) -> CommonForm:
+def same_form(train: Opened, test: Opened, image_size: int, options: TableOptions) -> CommonForm:
     """Find the form of the points of both splits.
 
     What fills missing values of tables comes from the training split alone, which also says how
     many bits the values of 16-bit images have unless the options do. Images of both have color if
     any has.
     """
-    one, other = train.inputs, test.inputs
-    for inputs in (one, other):
-        if len(inputs) == 0:
-            what = "rows" if isinstance(inputs, Table | Texts) else "images"
-            raise UserError(
-                f"{inputs.where} holds no {what}; each split needs one or more.", "points-missing"
-            )
-    if isinstance(one, Texts) and isinstance(other, Texts):
-        return (), None, 0, (one, other)
-    assert not isinstance(one, Texts)  # both are read with the same options
-    assert not isinstance(other, Texts)
-    if isinstance(one, Table) and isinstance(other, Table):
-        columns = options.columns or infer_columns([one, other])
-        columns = fit([one], columns, options.missing)
-        vectors = encode([one, other], columns)
-        is_known = one.names or options.columns or options.missing != "refuse"
-        shared = columns if is_known else None
-        return (len(columns.features),), shared, 0, (vectors[0], vectors[1])
-    if isinstance(one, Table) or isinstance(other, Table):
+    both = (train, test)
+    for inputs in both:
+        refuse_empty(inputs)
+    texts = [inputs for inputs in both if isinstance(inputs, Texts)]
+    tables = [inputs for inputs in both if isinstance(inputs, Table)]
+    images = [inputs for inputs in both if isinstance(inputs, Images)]
+    if len(texts) == 2:
+        return (), None, 0, texts
+    if len(tables) == 2:
+        columns, vectors = common_vectors(tables, tables[:1], options)
+        is_known = tables[0].names or options.columns or options.missing != "refuse"
+        return (len(columns.features),), columns if is_known else None, 0, vectors
+    if len(images) < 2:
         raise UserError(
-            f"{one.where} and {other.where} hold images and vectors; only one of them.",
+            f"{train.where} and {test.where} hold images and vectors; only one of them.",
             "splits-differ",
         )
-    read = [inputs.read_with(options.bits, options.window) for inputs in (one, other)]
-    return _form_of_images(read[0], read[1], image_size, options)
-
-
-def _form_of_images(
-    train: Images, test: Images, image_size: int, options: TableOptions
-) -> CommonForm:
-    surveys = [train.survey(), test.survey()]
-    channels = max(survey.channels for survey in surveys)
-    shapes = [(image_size, image_size, channels)] * 2
+    images = [inputs.read_with(options.bits, options.window) for inputs in images]
+    surveys = [inputs.survey() for inputs in images]
     if not image_size:
-        pairs = zip(surveys, (train, test), strict=True)
-        shapes = [(*survey.size(images.where), channels) for survey, images in pairs]
-    if shapes[0] != shapes[1]:
-        shown = ["x".join(map(str, shape[:2])) for shape in shapes]
-        raise UserError(
-            f"The images of {train.where} are {shown[0]} and those of {test.where} "
-            f"{shown[1]} (height x width): set image-size to resize all to so many pixels, as in "
-            "image-size = 32.",
-            "image-size",
-        )
+        merged = Survey(surveys[0].sizes | surveys[1].sizes)
+        height, width = merged.size(f"{train.where} and {test.where}")
+    else:
+        height = width = image_size
     bits = options.bits or surveys[0].bits(train.where)
-    how = bits, options.window
-    return shapes[0], None, bits, (train.read_with(*how), test.read_with(*how))
+    channels = max(survey.channels for survey in surveys)
+    read = [inputs.read_with(bits, options.window) for inputs in images]
+    return (height, width, channels), None, bits, read
 
 
-def same_classes(train: Split, test: Split) -> tuple[Split, Split, tuple[str, ...]]:
-    """Both splits with labels that number the classes of both, and the names of these."""
-    splits = (train, test)
-    listed = {split.labels.names for split in splits if split.labels.kind == "name"}
-    if len(listed) > 1:
+def same_classes(train: LabeledSplit, test: LabeledSplit) -> tuple[ClassLabels, ClassLabels]:
+    """Labels of both splits that number the classes of both."""
+    one, other = train.labels, test.labels
+    where = f"{train.inputs.where} and {test.inputs.where}"
+    listed = [labels.names for labels in (one, other) if labels.kind == "name"]
+    differ = any(names != listed[0] for names in listed)
+    if listed and not differ:
+        one = one.numbered_by(listed[0], train.inputs.where)
+        other = other.numbered_by(listed[0], test.inputs.where)
+    elif not listed:
+        one, other = union(one, other)
+    if differ or are_written_apart(one, other):
+        shown = [", ".join(split.labels.names[:20]) for split in (train, test)]
         raise UserError(
-            f"The classes of {train.inputs.where} ({', '.join(train.labels.names)}) and "
-            f"{test.inputs.where} ({', '.join(test.labels.names)}) differ; both splits must have "
-            "the same, in the same order.",
+            f"The classes of {where} differ ({shown[0]}; {shown[1]}): both must have the same, "
+            "written alike and in the same order.",
             "splits-differ",
         )
-    if listed:
-        [names] = listed
-        one, other = (
-            split.labels
-            if split.labels.kind == "name"
-            else split.labels.numbered_by(names, split.inputs.where)
-            for split in splits
-        )
-    else:
-        one, other = union(train.labels, test.labels)
-    where = f"{train.inputs.where} and {test.inputs.where}"
-    if not one.names:
+    if len(one.names) < (1 if listed else 2):
         raise UserError(
-            f"{where} hold no label but -1; the test split needs labels.", "labels-missing"
-        )
-    if len(one.names) < 2 and not listed:
-        without = any((labels.numbers == UNLABELED).any() for labels in (one, other))
-        rest = "; the label -1 means that a point has none" if without else ""
-        raise UserError(
-            f"{where} hold one class, {one.names[0]}; two or more are needed{rest}.",
+            f"{where} hold {len(one.names)} classes ({', '.join(one.names)}); two or more are "
+            "needed, and -1 and missing labels are none.",
             "number-of-classes",
         )
-    _refuse_other_spelling(one, other, where)
-    return replace(train, labels=one), replace(test, labels=other), one.names
+    return one, other
 
 
-def _refuse_other_spelling(one: ClassLabels, other: ClassLabels, where: str) -> None:
-    """Refuse splits that write one class in two ways, or that have other kinds of classes."""
-    only_one, only_other = one.used - other.used, other.used - one.used
-    kinds = {labels.kind for labels in (one, other) if labels.used} - {"name"}
-    if len(kinds) > 1 and not one.used & other.used:
-        raise UserError(
-            f"One of {where} has {one.kind}s as labels and the other {other.kind}s; both must have "
-            "the same.",
-            "splits-differ",
-        )
-    # Some programs write 01 as 1.
-    spellings = {spelling(name).lstrip("0"): name for name in sorted(only_one)}
-    for name in sorted(only_other):
-        if (same := spellings.get(spelling(name).lstrip("0"))) is not None:
-            raise UserError(
-                f"{where} write a class in two ways, {same!r} and {name!r}; both splits must write "
-                "it alike.",
-                "class-names-wrong",
-            )
-
-
-def _read_hub(name: str, options: TableOptions) -> tuple[Split, Split]:
+def _read_hub(name: str, options: TableOptions) -> tuple[LabeledSplit, LabeledSplit]:
     """Train and test split of a data set on the Hugging Face hub, ``name`` or ``name:config``,
     downloaded if necessary."""
     import datasets
-
-    from fedul_flwr.data.table_files import hub_table, table_split
 
     repository, _, config = name.partition(":")
     log = logging.getLogger("huggingface_hub")
@@ -236,8 +196,11 @@ NAMED_DATASETS = (
 """Data sets by what they need, then by size. Tests read each one."""
 
 
-DEMO_TABLES = ("breast-cancer", "wine")
-"""Names of the tables: breast cancer (569 x 30) and wine (178 x 13)."""
+DIGITS = "digits"
+"""The handwritten digits that ship with scikit-learn."""
+DEMOS = {DIGITS: "load_digits", "breast-cancer": "load_breast_cancer", "wine": "load_wine"}
+"""Data sets that ship with scikit-learn, and its functions: 1,797 images of 8 x 8 pixels, and
+tables of 569 x 30 and 178 x 13 numbers."""
 _SEED = 1797
 _TEST_FRACTION = 0.2
 
@@ -252,45 +215,27 @@ def stratified_test(labels: Ints) -> Bools:
     return in_test
 
 
-def read_digits() -> tuple[Split, Split]:
-    """1,797 digits of 8 x 8 pixels: train (80 %) and test (20 %) split, the same for every run."""
-    from sklearn.datasets import load_digits
-
-    images, labels = load_digits(return_X_y=True)
-    pixels = np.rint(images.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
-    return _demo_splits(
-        lambda split, rows: PixelImages(f"digits ({split})", pixels[rows]), labels, range(10)
-    )
-
-
-def read_demo_table(name: str) -> tuple[Split, Split]:
-    """Return the train (80 %) and test (20 %) split, stratified, the same for every run."""
+def read_demo(name: str) -> tuple[LabeledSplit, LabeledSplit]:
+    """The train (80 %) and test (20 %) split, stratified, the same for every run."""
     from sklearn import datasets
 
-    load = datasets.load_breast_cancer if name == "breast-cancer" else datasets.load_wine
-    demo = load()
-
-    def points(split: str, rows: Bools) -> Table:
-        names = map(str, demo.feature_names)
-        return in_memory(f"{name} ({split})", dict(zip(names, demo.data[rows].T, strict=True)))
-
-    return _demo_splits(points, demo.target, demo.target_names)
-
-
-def _demo_splits(
-    points: Callable[[str, Bools], PixelImages | Table], labels: Any, classes: Iterable[object]
-) -> tuple[Split, Split]:
-    labels, names = labels.astype(np.int64), tuple(map(str, classes))
+    demo = getattr(datasets, DEMOS[name])()
+    labels, classes = demo.target.astype(np.int64), tuple(map(str, demo.target_names))
     in_test = stratified_test(labels)
-    train, test = (
-        Split(points(split, rows), ClassLabels(labels[rows], names))
-        for split, rows in (("train", ~in_test), ("test", in_test))
-    )
-    return train, test
 
+    def part(split: str, rows: Bools) -> LabeledSplit:
+        where, points = f"{name} ({split})", demo.data[rows]
+        inputs: Opened
+        if name == DIGITS:
+            pixels = np.rint(points.reshape(-1, 8, 8, 1) * (255 / 16))
+            inputs = PixelImages(where, pixels.astype(np.uint8))
+        else:
+            columns = zip(map(str, demo.feature_names), points.T, strict=True)
+            inputs = in_memory(where, dict(columns))
+        return LabeledSplit(inputs, ClassLabels(labels[rows], classes))
 
-DIGITS = "digits"
-"""The handwritten digits that ship with scikit-learn."""
+    return part("train", ~in_test), part("test", in_test)
+
 
 TRAIN_INPUTS = "train_inputs.npy"
 """File with the training points of a decoded data set, the only one that clients open."""
@@ -314,7 +259,7 @@ class _Origin:
 
     identity: str
     files: Sequence[Path]
-    read: Callable[[], tuple[Split, Split]]
+    read: Callable[[], tuple[LabeledSplit, LabeledSplit]]
 
 
 def load_source(
@@ -360,7 +305,7 @@ def source_directory(
     root = (cache_directory() if cache is None else cache) / "sources"
 
     def build(directory: Path) -> None:
-        _write_source(directory, *origin.read(), image_size, table, origin.identity)
+        _write_source(directory, origin.read(), image_size, table, origin.identity)
 
     return build_once(root / key, build)
 
@@ -382,10 +327,8 @@ def read_source(directory: Path) -> Source:
 
 
 def _find(dataset: str, options: TableOptions) -> _Origin:
-    if dataset == DIGITS:
-        return _Origin(DIGITS, (), read_digits)
-    if dataset in DEMO_TABLES:
-        return _Origin(dataset, (), lambda: read_demo_table(dataset))
+    if dataset in DEMOS:
+        return _Origin(dataset, (), lambda: read_demo(dataset))
     path = user_path(dataset)
     if dataset and not path.exists() and not _looks_like_path(dataset):
         return _Origin(f"hub:{dataset}", (), lambda: _read_hub(dataset, options))
@@ -405,84 +348,82 @@ def _looks_like_path(dataset: str) -> bool:
 
 
 def _find_in_folder(root: Path, options: TableOptions) -> _Origin:
-    origins = [
-        suffix
-        for suffix in (".parquet", ".npz", ".csv", "")
-        if any(_holds(find_entry(root, f"{split}{suffix}"), suffix) for split in ("train", "test"))
-    ]
-    if len(origins) != 1:
+    layouts: dict[str, list[Path]] = {}
+    for suffix in (".parquet", ".npz", ".csv", ""):
+        entries = [find_entry(root, f"{split}{suffix}") for split in ("train", "test")]
+        there = [entry for entry in entries if (entry.is_file() if suffix else entry.is_dir())]
+        if there:
+            layouts[suffix] = there
+    if len(layouts) != 1 or len(next(iter(layouts.values()))) != 2:
+        listed = ", ".join(entry.name for entries in layouts.values() for entry in entries)
         raise UserError(
-            f"The folder {root} holds {len(origins)} data sets; it must hold one, {_LAYOUTS}.",
+            f"The folder {root} holds {listed or 'no data set'}; it must hold one of {_LAYOUTS}.",
             "data-set-layout",
         )
-    train, test = (find_entry(root, f"{split}{origins[0]}") for split in ("train", "test"))
-    for split, path in (("train", train), ("test", test)):
-        if not _holds(path, origins[0]):
-            raise UserError(
-                f"The data set {root} has no {split} split; {path} is missing.", "data-set-layout"
-            )
-    if origins[0]:
+    [(suffix, (train, test))] = layouts.items()
+    if suffix:
         return _Origin(
             str(root), (train, test), lambda: (_read(train, options), _read(test, options))
         )
     in_train, in_test = class_folders(train), class_folders(test)
-    names = sorted({*in_train, *in_test})
-    if not names:
-        raise UserError(
-            f"The folder {train} has no class folders; one per class is needed.", "data-set-layout"
-        )
+    names = tuple(sorted({*in_train, *in_test}))
     files = [f for classes in (in_train, in_test) for images in classes.values() for f in images]
     return _Origin(
         # Include the classes: an empty class folder changes K but has no file.
         json.dumps([str(root), names]),
         files,
-        lambda: (folder_split(train, names), folder_split(test, names)),
+        lambda: (_folder_split(train, in_train, names), _folder_split(test, in_test, names)),
     )
 
 
-def _holds(path: Path, suffix: str) -> bool:
-    return path.is_file() if suffix else path.is_dir()
+def class_folders(root: Path) -> dict[str, list[Path]]:
+    """The image files of every class: one sub-folder of ``root`` per class."""
+    folders = visible(root)
+    if odd := [entry for entry in folders if not entry.is_dir()]:
+        raise UserError(
+            f"{odd[0]} lies beside the class folders; only folders may lie there.", "folder-layout"
+        )
+    names = [class_text(folder.name) for folder in folders]
+    refuse_twice(names, str(root))
+    refuse_two_spellings(names, str(root))
+    return {name: list_images(folder) for name, folder in zip(names, folders, strict=True)}
 
 
-def _read(path: Path, options: TableOptions) -> Split:
-    from fedul_flwr.data.table_files import (
-        has_vectors,
-        npz_table,
-        open_table,
-        refuse_texts_in_npz,
-        table_split,
-    )
+def _folder_split(
+    root: Path, classes: Mapping[str, list[Path]], names: tuple[str, ...]
+) -> LabeledSplit:
+    files = [file for name in names for file in classes.get(name, [])]
+    counts = [len(classes.get(name, [])) for name in names]
+    labels = np.repeat(np.arange(len(names), dtype=np.int64), counts)
+    return LabeledSplit(file_images(str(root), files), ClassLabels(labels, names))
 
+
+def _read(path: Path, options: TableOptions) -> LabeledSplit:
     if path.suffix.lower() == ".npz":
-        refuse_texts_in_npz(path, options)
-        return npz_split(path, npz_table(path) if has_vectors(path) else npz_images(path))
+        return npz_split(path, options)
     return table_split(open_table(path, options), options)
 
 
 def _write_source(
     directory: Path,
-    train: Split,
-    test: Split,
+    splits: tuple[LabeledSplit, LabeledSplit],
     image_size: int,
     options: TableOptions,
     identity: str,
 ) -> None:
-    train, test, names = same_classes(train, test)
-    shape, columns, bits, points = same_form(train, test, image_size, options)
-    for name, split, inputs in zip(("train", "test"), (train, test), points, strict=True):
-        write_blocks(
-            directory / f"{name}_inputs.npy",
-            (len(inputs), *shape),
-            inputs.dtype,
-            inputs.blocks(shape),
-        )
-        np.save(directory / f"{name}_labels.npy", split.labels.numbers, allow_pickle=False)
+    train, test = splits
+    classes = same_classes(train, test)
+    shape, columns, bits, points = same_form(train.inputs, test.inputs, image_size, options)
+    for name, labels, inputs in zip(("train", "test"), classes, points, strict=True):
+        file, size = directory / f"{name}_inputs.npy", (len(inputs), *shape)
+        write_blocks(file, size, inputs.dtype, inputs.blocks(shape))
+        np.save(directory / f"{name}_labels.npy", labels.numbers, allow_pickle=False)
     # Numbered files, because a column's name may not be a valid file name.
     others = {name: f"column_{index}.npy" for index, name in enumerate(train.columns)}
-    for name, file in others.items():
-        np.save(directory / file, train.columns[name], allow_pickle=False)
+    for name, file_name in others.items():
+        np.save(directory / file_name, train.columns[name], allow_pickle=False)
     meta = {
-        "class_names": names,
+        "class_names": classes[0].names,
         "columns": others,
         "features": None if columns is None else columns.to_json(),
         "bits": bits,

@@ -25,9 +25,16 @@ from fedul_flwr.config.method_settings import (
 from fedul_flwr.config.methods import PARTLY_LABELED, DataKind, find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import SECTIONS
-from fedul_flwr.data.cache import build_once, cache_directory, cache_key
+from fedul_flwr.config.user_files import read_text
 from fedul_flwr.data.partition import ClientTruth, assign_points
-from fedul_flwr.data.safe_files import open_array, read_arrays, replace_file
+from fedul_flwr.data.safe_files import (
+    build_once,
+    cache_directory,
+    cache_key,
+    open_array,
+    read_arrays,
+    replace_file,
+)
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_priors import Dirichlet, effective_labels
 from fedul_flwr.data.sources import TRAIN_INPUTS, read_source
@@ -77,6 +84,16 @@ class GeneratedSets:
     posterior: Dirichlet
 
 
+def settings_of_client(
+    settings: UnlabeledSetSettings, client: int, num_clients: int
+) -> UnlabeledSetSettings:
+    """The settings with this client's number of sets, in equal steps from the first to the last."""
+    if not settings.num_sets_max:
+        return settings
+    steps = np.linspace(settings.num_sets, settings.num_sets_max, num_clients).round()
+    return settings.model_copy(update={"num_sets": int(steps[client])})
+
+
 def generate_sets(
     labels: Ints,
     points: Ints,
@@ -84,17 +101,12 @@ def generate_sets(
     client: int,
     settings: UnlabeledSetSettings,
     seed: int,
-    *,
-    num_clients: int = 1,
 ) -> GeneratedSets:
     """Assign a client's points to M unlabeled sets with different class priors."""
-    rng = stream(seed, "sets", client)
-    num_sets, most = settings.num_sets, settings.num_sets_max
-    if most:
-        num_sets = int(np.linspace(num_sets, most, num_clients).round()[client])
+    rng, num_sets = stream(seed, "sets", client), settings.num_sets
     if settings.shared_prior_draws:
         # For as many sets as any client has.
-        largest, shared_rng = max(settings.num_sets, most), stream(seed, "same-priors")
+        largest, shared_rng = max(num_sets, settings.num_sets_max), stream(seed, "same-priors")
         draws = [
             draw_priors(largest, num_classes, settings.priors, shared_rng)
             for _ in range(settings.shared_prior_draws)
@@ -214,7 +226,19 @@ def _deal_disjoint(pools: list[Ints], weights: Floats) -> list[list[Ints]]:
     return [list(of_set) for of_set in zip(*parts, strict=True)]
 
 
-SETS, LABELS, TRUTH = "sets.npz", "labels.npz", "truth.npz"
+SETS, LABELS, ASSIGNED, TRUTH = "sets.npz", "labels.npz", "given.npz", "truth.npz"
+"""Files of a simulated federation: for clients by their kind of data, and for the simulation."""
+
+
+def _joined(bounds: str, columns: Mapping[str, Sequence[NDArray[Any]]]) -> dict[str, Any]:
+    """Arrays with those of all clients one after the other, and where each client's part lies."""
+    of_clients = bounds_of(next(iter(columns.values())))
+    return {name: np.concatenate(parts) for name, parts in columns.items()} | {bounds: of_clients}
+
+
+def _parts(arrays: Mapping[str, NDArray[Any]], bounds: str = "bounds") -> Iterator[slice]:
+    """Where each client's part lies."""
+    return (part_of(arrays[bounds], client) for client in range(len(arrays[bounds]) - 1))
 
 
 @dataclass(frozen=True)
@@ -237,39 +261,26 @@ def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig
         )
     of_owners, validation, server = assign_points(source, num_clients, config)
     settings = config[UnlabeledSetSettings]
-    clients = [
-        generate_sets(
-            labels,
-            points,
-            source.num_classes,
-            client,
-            settings,
-            config.seed,
-            num_clients=num_clients,
+    clients = []
+    for client, points in enumerate(of_owners):
+        of_client = settings_of_client(settings, client, num_clients)
+        clients.append(
+            generate_sets(labels, points, source.num_classes, client, of_client, config.seed)
         )
-        for client, points in enumerate(of_owners)
-    ]
-    np.savez(
-        folder / SETS,
-        points=np.concatenate([client.points for client in clients]),
-        sets=np.concatenate([client.sets for client in clients]),
-        priors=np.concatenate([client.priors for client in clients]),
-        drawn_priors=np.concatenate([client.drawn_priors for client in clients]),
-        posterior_means=np.concatenate([client.posterior.means for client in clients]),
-        concentrations=np.concatenate([client.posterior.concentrations for client in clients]),
-        point_bounds=bounds_of([client.points for client in clients]),
-        set_bounds=bounds_of([client.priors for client in clients]),
-    )
+    of_points = {"points": [c.points for c in clients], "sets": [c.sets for c in clients]}
+    of_sets = {
+        "priors": [c.priors for c in clients],
+        "drawn_priors": [c.drawn_priors for c in clients],
+        "posterior_means": [c.posterior.means for c in clients],
+        "concentrations": [c.posterior.concentrations for c in clients],
+    }
+    np.savez(folder / SETS, **_joined("point_bounds", of_points), **_joined("set_bounds", of_sets))
     # All points of a client, because sets that share points need not cover all of them.
-    np.savez(
-        folder / LABELS,
-        points=np.concatenate(of_owners),
-        labels=labels[np.concatenate(of_owners)],
-        point_bounds=bounds_of(of_owners),
-    )
+    everything = {"points": of_owners, "labels": [labels[points] for points in of_owners]}
+    np.savez(folder / LABELS, **_joined("point_bounds", everything))
     np.savez(
         folder / TRUTH,
-        labels=np.concatenate([labels[client.points] for client in clients]),
+        labels=labels[np.concatenate(of_points["points"])],
         true_priors=np.concatenate([client.true_priors for client in clients]),
         validation=validation,
         server=server,
@@ -293,46 +304,43 @@ def refuse_empty_sets(clients: Sequence[ClientTruth], config: RunConfig) -> None
             )
 
 
-def read_sets(directory: Path) -> tuple[SetTruth, ...]:
-    """Read the true labels of every client."""
+def _read_sets(directory: Path) -> tuple[SetTruth, ...]:
+    """The true labels of every client."""
     sets, truth = read_arrays(directory / SETS), read_arrays(directory / TRUTH)
-    bounds = [_bounds(sets, client) for client in range(len(sets["point_bounds"]) - 1)]
     return tuple(
         SetTruth(
-            points=sets["points"][of_points],
-            labels=truth["labels"][of_points],
-            sets=sets["sets"][of_points],
-            priors=sets["priors"][of_sets],
-            true_priors=truth["true_priors"][of_sets],
+            points=sets["points"][points],
+            labels=truth["labels"][points],
+            sets=sets["sets"][points],
+            priors=sets["priors"][rows],
+            true_priors=truth["true_priors"][rows],
         )
-        for of_points, of_sets in bounds
+        for points, rows in zip(
+            _parts(sets, "point_bounds"), _parts(sets, "set_bounds"), strict=True
+        )
     )
 
 
 def open_unlabeled_sets(files: Mapping[str, str], client: int) -> UnlabeledSets:
     """One client's unlabeled sets, from the files ``inputs`` and ``sets``."""
     arrays = read_arrays(Path(files["sets"]))
-    of_points, of_sets = _bounds(arrays, client)
+    points, rows = (part_of(arrays[name], client) for name in ("point_bounds", "set_bounds"))
     return UnlabeledSets(
         inputs=open_array(Path(files["inputs"])),
-        points=arrays["points"][of_points],
-        sets=arrays["sets"][of_points],
-        priors=arrays["priors"][of_sets],
-        drawn_priors=arrays["drawn_priors"][of_sets],
-        posterior=Dirichlet(arrays["posterior_means"][of_sets], arrays["concentrations"][of_sets]),
+        points=arrays["points"][points],
+        sets=arrays["sets"][points],
+        priors=arrays["priors"][rows],
+        drawn_priors=arrays["drawn_priors"][rows],
+        posterior=Dirichlet(arrays["posterior_means"][rows], arrays["concentrations"][rows]),
     )
 
 
 def open_labeled_points(files: Mapping[str, str], client: int) -> LabeledPoints:
     """All points of the same client, in a set or not, with labels, for supervised methods."""
     arrays = read_arrays(Path(files["labels"]))
-    bounds = part_of(arrays["point_bounds"], client)
+    part = part_of(arrays["point_bounds"], client)
     inputs = open_array(Path(files["inputs"]))
-    return LabeledPoints(inputs, arrays["points"][bounds], arrays["labels"][bounds])
-
-
-def _bounds(arrays: dict[str, NDArray[Any]], client: int) -> tuple[slice, slice]:
-    return part_of(arrays["point_bounds"], client), part_of(arrays["set_bounds"], client)
+    return LabeledPoints(inputs, arrays["points"][part], arrays["labels"][part])
 
 
 # Labels of simulated clients: who gets which, where they are stored, and files of splits.
@@ -341,14 +349,33 @@ def _bounds(arrays: dict[str, NDArray[Any]], client: int) -> tuple[slice, slice]
 def assign_labels_to_clients(
     labels: Sequence[Ints], options: LabelSettings, seed: int
 ) -> tuple[list[Ints], list[Bools]]:
-    """Assign labels to clients' points, and set their new points aside."""
+    """Labels that each client has of its points, -1 for none, and which points are new."""
     shares = label_shares(len(labels), options, seed)
     classes = label_classes(labels, options, seed)
-    assigned = [
-        _deal_client(truth, share, classes[client], options, seed, client)
-        for client, (truth, share) in enumerate(zip(labels, shares, strict=True))
-    ]
-    return [of_client for of_client, _ in assigned], [new for _, new in assigned]
+    shown, new_points = [], []
+    for client, truth in enumerate(labels):
+        new = np.zeros(len(truth), dtype=np.bool_)
+        count = round(options.new_fraction * len(truth))
+        new[stream(seed, "new-points", client).permutation(len(truth))[:count]] = True
+        able = np.flatnonzero(~new & (truth != UNLABELED))
+        share = round(shares[client] * len(able)) if options.fraction else int(shares[client])
+        able = able[np.isin(truth[able], classes[client])]
+        if share > len(able):
+            key = "fraction" if options.fraction else "total"
+            raise UserError(
+                f"Setting labels.{key} = {getattr(options, key)}: the share of client {client} is "
+                f"{share} labels, and it has only {len(able)} points of its "
+                f"{len(classes[client])} classes that can have one.",
+                "too-few-points",
+            )
+        rng = stream(seed, "given-labels", client)
+        order = rng.permutation(len(able))
+        chosen = able[order[_in_turns(truth[able[order]], rng)][:share]]
+        visible = np.full(len(truth), UNLABELED, dtype=np.int64)
+        visible[chosen] = truth[chosen]
+        shown.append(visible)
+        new_points.append(new)
+    return shown, new_points
 
 
 def label_shares(num_clients: int, options: LabelSettings, seed: int) -> Ints | Floats:
@@ -398,34 +425,6 @@ def label_classes(labels: Sequence[Ints], options: LabelSettings, seed: int) -> 
     return classes
 
 
-def _deal_client(
-    truth: Ints, share: float, classes: Ints, options: LabelSettings, seed: int, client: int
-) -> tuple[Ints, Bools]:
-    new = np.zeros(len(truth), dtype=np.bool_)
-    count = round(options.new_fraction * len(truth))
-    new[stream(seed, "new-points", client).permutation(len(truth))[:count]] = True
-    able = np.flatnonzero(~new & (truth != UNLABELED))
-    share = round(share * len(able)) if options.fraction else int(share)
-    able = able[np.isin(truth[able], classes)]
-    if share > len(able):
-        key, value = (
-            ("fraction", options.fraction) if options.fraction else ("total", options.total)
-        )
-        of_classes = f" of its {len(classes)} classes" if options.classes_per_client else ""
-        raise UserError(
-            f"Setting labels.{key} = {value}: the share of client {client} is {share} "
-            f"labels, and it has only {len(able)} points{of_classes} that can have one.",
-            "too-few-points",
-        )
-    rng = stream(seed, "given-labels", client)
-    order = rng.permutation(len(able))
-    order = order[_in_turns(truth[able[order]], rng)]
-    chosen = able[order[:share]]
-    visible = np.full(len(truth), UNLABELED, dtype=np.int64)
-    visible[chosen] = truth[chosen]
-    return visible, new
-
-
 def _in_turns(labels: Ints, rng: np.random.Generator) -> Ints:
     """Order of ``labels`` in which classes alternate, each until it runs out.
 
@@ -437,10 +436,6 @@ def _in_turns(labels: Ints, rng: np.random.Generator) -> Ints:
         of_class = np.flatnonzero(labels == k)
         turn[of_class], rank[of_class] = np.arange(len(of_class)), position
     return np.lexsort((rank, turn))
-
-
-ASSIGNED = "given.npz"
-_SAVED = ("points", "labels", "new", "bounds", "validation", "server", "fingerprint")
 
 
 @dataclass(frozen=True)
@@ -459,7 +454,7 @@ class LabelAssignment(NamedTuple):
     server: Ints
 
 
-def write_once(folder: Path, source: Source, num_clients: int, config: RunConfig) -> None:
+def write_labels(folder: Path, source: Source, num_clients: int, config: RunConfig) -> None:
     """Split ``source`` and its labels over the clients, and write the files to ``folder``."""
     options = config[LabelSettings]
     if options.split:
@@ -484,9 +479,8 @@ def _deal(source: Source, num_clients: int, config: RunConfig) -> LabelAssignmen
     if label_scenario(config) != "clients":  # none are assigned: the number cannot be too large
         options = options.model_copy(update={"total": 0, "fraction": 0.0, "classes_per_client": 0})
     visible, new = assign_labels_to_clients(truth, options, config.seed)
-    clients = tuple(
-        LabelTruth(*parts) for parts in zip(of_owners, truth, visible, new, strict=True)
-    )
+    parts = zip(of_owners, truth, visible, new, strict=True)
+    clients = tuple(LabelTruth(*of_client) for of_client in parts)
     return LabelAssignment(clients, validation, server)
 
 
@@ -529,21 +523,14 @@ def _assigned_arrays(clients: Sequence[LabelTruth]) -> dict[str, Any]:
         "labels": [client.observed for client in clients],
         "new": [client.new for client in clients],
     }
-    bounds = bounds_of(columns["points"])
-    return {name: np.concatenate(parts) for name, parts in columns.items()} | {"bounds": bounds}
+    return _joined("bounds", columns)
 
 
-def read_assigned_labels(directory: Path) -> tuple[LabelTruth, ...]:
-    """Read the true labels and the given ones of every client."""
-    return _clients(read_arrays(directory / ASSIGNED), read_arrays(directory / TRUTH)["labels"])
-
-
-def _clients(arrays: Mapping[str, NDArray[Any]], truth: Ints) -> tuple[LabelTruth, ...]:
-    bounds = arrays["bounds"]
-    parts = [part_of(bounds, client) for client in range(len(bounds) - 1)]
+def _label_truths(arrays: Mapping[str, NDArray[Any]], truth: Ints) -> tuple[LabelTruth, ...]:
+    """The true labels and the visible ones of every client."""
     return tuple(
         LabelTruth(arrays["points"][part], truth[part], arrays["labels"][part], arrays["new"][part])
-        for part in parts
+        for part in _parts(arrays)
     )
 
 
@@ -592,47 +579,23 @@ def load_split(
     True labels come from ``train_labels``.
     """
     if file.suffix.lower() == ".txt":
-        return _load_released(file, num_clients, train_labels, class_names)
-    try:
-        with np.load(file) as archive:  # `read_arrays` caches: another run may overwrite it
-            arrays = {name: archive[name] for name in _SAVED}
-    except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
-        raise _refusal(file, "it is no split.npz of a run on partly labeled data") from error
-    if str(arrays["fingerprint"]) != _fingerprint(train_labels):
-        raise _refusal(file, "it is of a data set with other training labels than this run's")
-    clients = _clients(arrays, train_labels[arrays["points"]])
-    _check_number(file, len(clients), num_clients)
-    return LabelAssignment(clients, arrays["validation"], arrays["server"])
-
-
-def _check_number(file: Path, clients: int, num_clients: int) -> None:
-    if clients != num_clients:
-        raise _refusal(file, f"it is of {clients} clients, and this run has {num_clients}")
-
-
-def _load_released(
-    file: Path, num_clients: int, train_labels: Ints, class_names: Sequence[str]
-) -> LabelAssignment:
-    """Read a split file of the XCLP authors' code: who holds each point, and its label or none.
-
-    The points of the data set that it does not name are for validation: the authors' code takes
-    its validation points out of the training data before it splits them.
-    """
-    try:
-        split = read_released_split(file, train_labels, class_names)
-    except ValueError as error:
-        raise _refusal(file, str(error)) from error
-    is_owned = split.owners >= 0
-    _check_number(file, int(split.owners.max(initial=-1)) + 1, num_clients)
-    clients = []
-    for client in range(num_clients):
-        of_client = split.owners == client
-        points, shown = split.points[of_client], split.labeled[of_client]
-        truth = train_labels[points]
-        visible = np.where(shown, truth, UNLABELED)
-        clients.append(LabelTruth(points, truth, visible, np.zeros(len(points), dtype=np.bool_)))
-    unnamed = np.setdiff1d(np.flatnonzero(train_labels != UNLABELED), split.points)
-    return LabelAssignment(tuple(clients), unnamed, split.points[~is_owned])
+        assignment = _load_released(file, train_labels, class_names)
+    else:
+        try:
+            with np.load(file) as archive:  # `read_arrays` caches: another run may overwrite it
+                arrays = {name: archive[name] for name in archive.files}
+            fingerprint, points = str(arrays["fingerprint"]), arrays["points"]
+        except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
+            raise _refusal(file, "it is no split.npz of a run on partly labeled data") from error
+        if fingerprint != _fingerprint(train_labels):
+            raise _refusal(file, "it is of a data set with other training labels than this run's")
+        clients = _label_truths(arrays, train_labels[points])
+        assignment = LabelAssignment(clients, arrays["validation"], arrays["server"])
+    if len(assignment.clients) != num_clients:
+        raise _refusal(
+            file, f"it is of {len(assignment.clients)} clients, and this run has {num_clients}"
+        )
+    return assignment
 
 
 def _fingerprint(labels: Ints) -> str:
@@ -647,81 +610,49 @@ def _refusal(file: str | Path, reason: str) -> UserError:
     )
 
 
-SERVER = -1
-"""The owner of points that the server holds."""
 _LINE = re.compile(r"([0-9]{1,12})_\S+\s+(\S+)\s+(server|[0-9]{1,9})\s+([01])")
 """Row of an image and the rest of its name, class, client, and whether the label is given."""
 _PART, _HUB_PARTS = 10_000, (3, 2, 1, 4, 0)
-_EXAMPLE = "14365_airplane.png airplane 95 0"
 
 
-class ReleasedSplit(NamedTuple):
-    """Points by ascending row.
+def _load_released(file: Path, train_labels: Ints, class_names: Sequence[str]) -> LabelAssignment:
+    """Read a split file of the XCLP authors' code: who holds each point, and its label or none.
 
-    Attributes
-    ----------
-    points : ``(n,)``, rows of the training data.
-    owners : ``(n,)``, number of the client, or :data:`SERVER`.
-    labeled : ``(n,)``, whether the label is given.
+    The points of the data set that it does not name are for validation: the authors' code takes
+    its validation points out of the training data before it splits them.
     """
-
-    points: Ints
-    owners: Ints
-    labeled: Bools
-
-
-def read_released_split(
-    file: Path, train_labels: Ints, class_names: Sequence[str]
-) -> ReleasedSplit:
-    """Read a split file of the XCLP authors' code."""
-    points, classes, owners, labeled = _parse(file)
-    if points.max(initial=-1) >= len(train_labels):
-        raise ValueError(
-            f"it names row {points.max()} of the training data, which has {len(train_labels)}"
-        )
-    rows, counts = np.unique(points, return_counts=True)
-    if len(rows) < len(points):
-        raise ValueError(f"it names row {rows[counts > 1][0]} more than once")
+    lines = [line.strip() for line in (read_text(file) or "").splitlines()]
+    words = [_LINE.fullmatch(line) for line in lines]
     numbers = {name: number for number, name in enumerate(class_names)}
-    truth = np.array([numbers.get(name, -2) for name in classes], dtype=np.int64)
-    for order in _orders(len(train_labels)):
-        if np.array_equal(train_labels[order[points]], truth):
-            points = order[points]
-            break
-    else:
-        line = int(np.flatnonzero(train_labels[points] != truth)[0]) + 1
-        raise ValueError(
-            f"line {line} has another class than row {points[line - 1]} of the training data: it "
-            "is of other data, or the rows of the data set are in another order"
+    rows = [(int(w[1]), numbers.get(w[2], -2), w[3], w[4] == "1") for w in words if w is not None]
+    points = np.array([row[0] for row in rows], dtype=np.int64)
+    truth = np.array([row[1] for row in rows], dtype=np.int64)
+    size = len(train_labels)
+    _, of_row, counts = np.unique(points, return_inverse=True, return_counts=True)
+    is_right = (points < size) & (counts[of_row] == 1)
+    orders = (order for order in _orders(size) if is_right.all())
+    fitting = [o[points] for o in orders if np.array_equal(train_labels[o[points]], truth)]
+    if None in words or not fitting:
+        is_right &= train_labels[np.minimum(points, size - 1)] == truth
+        odd = words.index(None) if None in words else int(is_right.argmin())
+        raise _refusal(
+            file,
+            f"line {odd + 1} is {lines[odd]!r}; it must name a row of this run's training data, "
+            "once, with its class, its client or the server, and 1 or 0, as '14365_airplane.png "
+            "airplane 95 0'",
         )
-    ascending = np.argsort(points)
-    return ReleasedSplit(points[ascending], owners[ascending], labeled[ascending])
-
-
-def _parse(file: Path) -> tuple[Ints, list[str], Ints, Bools]:
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError("it cannot be read as text") from error
-    points, classes, owners, labeled = [], [], [], []
-    for position, line in enumerate(lines, start=1):
-        words = _LINE.fullmatch(line.strip())
-        if words is None:
-            raise ValueError(
-                f"line {position} is not of the form of the XCLP authors' split files, as "
-                f"{_EXAMPLE!r}: a row of the training data and a name, class, client or server, "
-                "1 or 0"
-            )
-        points.append(int(words[1]))
-        classes.append(words[2])
-        owners.append(SERVER if words[3] == "server" else int(words[3]))
-        labeled.append(words[4] == "1")
-    return (
-        np.array(points, dtype=np.int64),
-        classes,
-        np.array(owners, dtype=np.int64),
-        np.array(labeled, dtype=np.bool_),
-    )
+    points = fitting[0]
+    by_row = np.argsort(points)
+    owners = np.array([-1 if row[2] == "server" else int(row[2]) for row in rows])[by_row]
+    labeled, points = np.array([row[3] for row in rows])[by_row], points[by_row]
+    visible = np.where(labeled, train_labels[points], UNLABELED)
+    clients = []
+    for client in range(int(owners.max(initial=-1)) + 1):
+        at = owners == client
+        new = np.zeros(int(at.sum()), dtype=np.bool_)
+        clients.append(LabelTruth(points[at], train_labels[points[at]], visible[at], new))
+    unnamed = np.setdiff1d(np.flatnonzero(train_labels != UNLABELED), points)
+    return LabelAssignment(tuple(clients), unnamed, points[owners < 0])
 
 
 def _orders(size: int) -> Iterator[Ints]:
@@ -806,15 +737,18 @@ def _of_table(values: Settings, kind: type[Settings]) -> dict[str, Scalar]:
 
 def _write(folder: Path, source_directory: Path, num_clients: int, config: RunConfig) -> None:
     partly_labeled = find_method(config.method).data in PARTLY_LABELED
-    write = write_once if partly_labeled else write_sets
+    write = write_labels if partly_labeled else write_sets
     write(folder, read_source(source_directory), num_clients, config)
 
 
 def read_split(directory: Path) -> Split:
     """Open a federation with all its files, as the server does."""
     truth = read_arrays(directory / TRUTH)
-    partly_labeled = (directory / ASSIGNED).exists()
-    clients = read_assigned_labels(directory) if partly_labeled else read_sets(directory)
+    clients: tuple[ClientTruth, ...]
+    if (directory / ASSIGNED).exists():
+        clients = _label_truths(read_arrays(directory / ASSIGNED), truth["labels"])
+    else:
+        clients = _read_sets(directory)
     return Split(directory, truth["validation"], truth["server"], clients)
 
 

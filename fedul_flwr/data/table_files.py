@@ -1,4 +1,4 @@
-"""Tables from CSV, parquet and ``.npz`` files and from `datasets`: their points and labels.
+"""Tables and arrays from CSV, parquet and ``.npz`` files and from `datasets`: points and labels.
 
 Points and labels are read separately: what returns points never opens the labels.
 """
@@ -7,30 +7,33 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import regular_file
-from fedul_flwr.data.class_labels import class_labels, labels_of_cells
+from fedul_flwr.data.class_labels import ClassLabels, class_labels, labels_of_cells
+from fedul_flwr.data.columns import refuse_too_wide
 from fedul_flwr.data.csv_files import open_csv, plain_numbers
-from fedul_flwr.data.decode import BLOCK, EncodedImages, Images, Item
-from fedul_flwr.data.encode import is_number, is_text
-from fedul_flwr.data.formats import IMAGE_SUFFIXES, Split, npz_array, npz_names
+from fedul_flwr.data.decode import BLOCK, IMAGE_SUFFIXES, EncodedImages, Images, Item, PixelImages
 from fedul_flwr.data.tables import (
     MAX_BYTES,
     Table,
     TableOptions,
     Texts,
+    VectorPoints,
     columns_by_name,
     in_memory,
-    refuse_too_wide,
+    is_number,
+    is_text,
 )
 from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.errors import UserError
@@ -44,6 +47,166 @@ _LONGEST_TEXT = 256
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__|Unnamed: 0(\.\d+)*")
 """Names that an index without one gets in files of pandas."""
+
+Opened = Images | Table | Texts
+"""Points as they are opened, before images are decoded and tables encoded."""
+Points = Images | VectorPoints | Texts
+"""Points that can be written in blocks of one shape."""
+
+
+@dataclass(frozen=True)
+class LabeledSplit:
+    """One split of a data set as read from its files.
+
+    Attributes
+    ----------
+    labels : ``n`` labels; another split may have other classes, unless the format lists them.
+    columns : further integer and text columns, ``(n,)`` each.
+    """
+
+    inputs: Opened
+    labels: ClassLabels
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+
+def refuse_empty(inputs: Opened) -> None:
+    """Refuse a collection without points."""
+    if len(inputs) == 0:
+        raise UserError(
+            f"{inputs.where} holds no points; one or more are needed.", "points-missing"
+        )
+
+
+# Arrays, and the .npz files that have them.
+
+FORMS = {
+    2: "vectors (n, d) of numbers",
+    3: "images (n, height, width) or (n, height, width, 1 or 3), uint8 or floats in [0, 1]",
+}
+
+
+def of_array(
+    array: NDArray[Any],
+    where: str,
+    axes: Sequence[int] = (2, 3, 4),
+    channels: Literal["last", "first", "either"] = "last",
+) -> PixelImages | Table:
+    """Images or vectors, by the number of an array's axes.
+
+    Parameters
+    ----------
+    channels : where they stand; ``"either"``: before height and width if the last axis has neither
+        length of channels. ``"first"`` may be wrong if only the last axis has one.
+    """
+    if array.ndim == 2 and 2 in axes and array.dtype.kind in "fiub":
+        refuse_too_wide(array.shape[1], where)
+        kind = np.float64 if array.itemsize > 4 else np.float32
+        return Table(where, vectors=array.astype(kind))
+    images = array[..., np.newaxis] if array.ndim == 3 else array
+    if array.ndim in axes and images.ndim == 4 and 0 not in images.shape[1:]:
+        is_first = array.ndim == 4 and images.shape[1] in (1, 3) and channels != "last"
+        if is_first and (channels == "first" or images.shape[3] not in (1, 3)):
+            images = images.transpose(0, 2, 3, 1)
+        if images.shape[3] in (1, 3) and (pixels := _pixels(images)) is not None:
+            return PixelImages(where, pixels)
+    wanted = " or ".join(FORMS[axis] for axis in FORMS if axis in axes)
+    raise UserError(
+        f"{where} holds {array.dtype} of the shape {array.shape}; it must hold {wanted}.",
+        "array-wrong",
+    )
+
+
+def _pixels(images: NDArray[Any]) -> NDArray[np.uint8] | None:
+    """Images as uint8 if they are, or are floats in [0, 1]; else None."""
+    if images.dtype == np.uint8:
+        return images
+    if images.dtype.kind != "f":
+        return None
+    pixels = np.empty(images.shape, dtype=np.uint8)
+    for start in range(0, len(images), BLOCK):
+        block = images[start : start + BLOCK]
+        if not ((block >= 0) & (block <= 1)).all():  # NaN fails both
+            return None
+        pixels[start : start + BLOCK] = np.rint(block.astype(np.float64) * 255)
+    return pixels
+
+
+def npz_images(path: Path) -> PixelImages | Table:
+    """The array ``images`` of an ``.npz`` file."""
+    return of_array(npz_array(path, "images"), f"Array 'images' of {path}", (3, 4))
+
+
+def npz_vectors(path: Path, options: TableOptions) -> PixelImages | Table:
+    """The array ``vectors`` of an ``.npz`` file, where no texts are wanted."""
+    if options.text:
+        raise UserError(
+            f"Setting text-column = {options.text!r} names a column, and {path} has none: texts "
+            "come in .csv or .parquet files.",
+            "setting-without-effect",
+            setting="text-column",
+        )
+    return of_array(npz_array(path, "vectors"), f"{path}", (2,))
+
+
+def npz_split(path: Path, options: TableOptions) -> LabeledSplit:
+    """Points of an ``.npz`` file, ``labels`` and perhaps further ``(n,)`` arrays."""
+    names = npz_names(path)
+    if {"images", "vectors"} <= set(names):
+        raise UserError(
+            f"{path} holds the arrays 'images' and 'vectors'; only one of them may be.",
+            "files-contradict",
+        )
+    is_table = options.text or "vectors" in names
+    inputs = npz_vectors(path, options) if is_table else npz_images(path)
+    labels = class_labels(npz_array(path, "labels"), f"Array 'labels' of {path}", len(inputs))
+    columns = {}
+    for name in (name for name in names if name not in {"images", "vectors", "labels"}):
+        values = npz_array(path, name)
+        is_listed = values.ndim == 1 and values.dtype.kind in "iubU"
+        if name == "class_names" and is_listed and values.size:
+            labels = labels.numbered_by(tuple(map(str, values)), str(path))
+        elif name == "class_names" or (is_listed and len(values) != len(inputs)):
+            raise UserError(
+                f"Array {name!r} of {path} has the shape {values.shape}; it must have an entry for "
+                f"each {'class' if name == 'class_names' else 'point'}.",
+                "array-wrong",
+            )
+        elif is_listed:
+            columns[name] = values
+    return LabeledSplit(inputs, labels, columns)
+
+
+def npz_names(path: Path) -> list[str]:
+    """Names of the arrays in an ``.npz`` file."""
+    with _readable_npz(path, "the file"), np.load(regular_file(path), allow_pickle=False) as file:
+        return list(file.files)
+
+
+def npz_array(path: Path, name: str) -> NDArray[Any]:
+    """One array of an ``.npz`` file; refused if it is missing or damaged."""
+    names = npz_names(path)
+    if name not in names:
+        raise UserError(
+            f"{path} has no array {name!r}; its arrays are: {', '.join(names)}.", "array-wrong"
+        )
+    with _readable_npz(path, f"array {name!r}"), np.load(path, allow_pickle=False) as file:
+        return np.asarray(file[name])
+
+
+@contextmanager
+def _readable_npz(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        # TypeError: a plain .npy array under this name is not a context manager.
+        raise UserError(
+            f"{path} cannot be read as an .npz file: {what} must be whole, and hold numbers or "
+            "texts.",
+            "file-not-readable",
+        ) from error
+
+
+# Tables in files.
 
 
 class _ParquetRows:
@@ -73,14 +236,11 @@ class _ParquetRows:
         originals = [self.originals[name] for name in names]
         with _readable_parquet(self.path):
             for batch in self.file.iter_batches(batch_size=BLOCK, columns=originals):
-                columns = [batch.column(name) for name in originals]
-                yield pa.RecordBatch.from_arrays(
-                    [
-                        column if column.type == field.type else column.cast(field.type)
-                        for column, field in zip(columns, schema, strict=True)
-                    ],
-                    schema=schema,
-                )
+                columns = [
+                    batch.column(name).cast(field.type)
+                    for name, field in zip(originals, schema, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def select(self, names: list[str]) -> Any:
         import pyarrow as pa
@@ -152,19 +312,16 @@ def _label(table: Table, options: TableOptions) -> str:
     return "" if options.trained or is_feature else label
 
 
-def read_table(
-    path: Path, options: TableOptions, id_column: str = ""
-) -> tuple[list[str], Table | Texts]:
+def read_table(path: Path, options: TableOptions, id_column: str = "") -> tuple[list[str], Opened]:
     """The names of points, and their features or texts; a column of labels is never read."""
     import pyarrow as pa
 
     if path.suffix.lower() == ".npz":
-        refuse_texts_in_npz(path, options)
-        vectors = npz_table(path)
-        return [str(row) for row in range(len(vectors))], vectors
+        vectors = npz_vectors(path, options)
+        return list(map(str, range(len(vectors)))), vectors
     id_column = column_name(id_column)
     table = open_table(path, options, id_column)
-    names = [str(row) for row in range(len(table))]
+    names = list(map(str, range(len(table))))
     if id_column:
         table.refuse_without(id_column, ", which --id-column names")
         if id_column == options.text or (options.columns and id_column in options.columns.names):
@@ -181,46 +338,10 @@ def read_table(
     return names, features_of(table, options, _label(table, options))
 
 
-def refuse_texts_in_npz(path: Path, options: TableOptions) -> None:
-    """Refuse ``path`` if texts are wanted, which have names of columns."""
-    if options.text:
-        raise UserError(
-            f"Setting text-column = {options.text!r} names a column, and {path} has none: texts "
-            "come in .csv or .parquet files.",
-            "setting-without-effect",
-            setting="text-column",
-        )
-
-
-def npz_table(path: Path) -> Table:
-    """The array ``vectors`` of an ``.npz`` file, ``(n, d)`` numbers."""
-    vectors = npz_array(path, "vectors")
-    if vectors.ndim != 2 or vectors.dtype.kind not in "fiub":
-        raise UserError(
-            f"Array 'vectors' of {path} has type {vectors.dtype} and shape {vectors.shape}; "
-            "numbers (n, d) are needed.",
-            "array-wrong",
-        )
-    refuse_too_wide(vectors.shape[1], str(path))
-    kind = np.float64 if vectors.itemsize > 4 else np.float32
-    return Table(str(path), vectors=vectors.astype(kind))
-
-
-def has_vectors(path: Path) -> bool:
-    """Whether an ``.npz`` file holds vectors and not images."""
-    names = npz_names(path)
-    if {"images", "vectors"} <= set(names):
-        raise UserError(
-            f"{path} holds the arrays 'images' and 'vectors'; only one of them may be.",
-            "files-contradict",
-        )
-    return "vectors" in names
-
-
-def table_split(table: Table, options: TableOptions) -> Split:
+def table_split(table: Table, options: TableOptions) -> LabeledSplit:
     """Read a table with labels: of texts if asked for, of images if it has some, or of features."""
     label = _label_column(table, options.label)
-    inputs: Images | Table | Texts
+    inputs: Opened
     if options.text:
         inputs, taken = texts_of(table, options.text), {options.text}
     elif image := image_column(table, label):
@@ -236,20 +357,16 @@ def table_split(table: Table, options: TableOptions) -> Split:
     feature = table.hub.get(label)
     if names := feature.get("names") if isinstance(feature, Mapping) else None:
         labels = labels.numbered_by(tuple(map(str, names)), where)
-    return Split(inputs, labels, columns)
+    return LabeledSplit(inputs, labels, columns)
 
 
 def _label_column(table: Table, chosen: str) -> str:
     """The column of labels: the ``chosen`` one, one of a usual name, or the only ClassLabel."""
-    for name in (chosen,) if chosen else LABEL_NAMES:
+    for name in LABEL_NAMES if not chosen else ():
         table.refuse_twice(name)
-    if chosen:
-        table.refuse_without(chosen, ", which setting label-column names")
-        return chosen
     hub = [name for name in table.names if _hub_type(table, name) == "ClassLabel"]
-    label = usual_label(table.names) or (hub[0] if len(hub) == 1 else "")
-    if not label:
-        raise table.lacks("label column, such as 'label'")
+    label = usual_label(table.names, chosen) or (hub[0] if len(hub) == 1 else "label")
+    table.refuse_without(label, ", which setting label-column names" if chosen else "")
     return label
 
 
@@ -272,7 +389,7 @@ def _scalars(table: Table, name: str) -> NDArray[Any] | None:
 
     kind = table.type_of(name)
     is_whole = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
-    if not is_whole and not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    if not is_whole and not is_text(kind):
         return None
     column = table.column(name).cast(kind)
     if is_whole:
@@ -309,19 +426,16 @@ def image_column(table: Table, label: str = "") -> str:
         for name in table.names
         if name != label and (_hub_type(table, name) == "Image" or holds_images(name))
     ]
-    for name in ("image", "img"):
-        if name in candidates:
-            return name
-    if len(candidates) > 1:
-        raise table.lacks("column 'image' or 'img', but several of images")
-    return candidates[0] if candidates else ""
+    usual = [name for name in ("image", "img") if name in candidates]
+    if not usual and len(candidates) > 1:
+        table.refuse_without("image", ", or only one of images")
+    return next(iter((*usual, *candidates)), "")
 
 
 def table_images(table: Table) -> Images:
     """The images of a table: column ``image`` or ``img``, or its only image column."""
-    column = image_column(table)
-    if not column:
-        raise table.lacks("image column, such as 'image' or 'img'")
+    column = image_column(table) or "image"
+    table.refuse_without(column)
 
     def batches() -> Iterator[list[Item]]:
         row, content = 0, table.content
@@ -353,18 +467,14 @@ def texts_of(table: Table, name: str) -> Texts:
     import pyarrow.compute as pc
 
     table.refuse_without(name, ", which setting text-column names")
-    here = f"Column {name!r} of {table.where}"
     kind = table.type_of(name)
-    if not is_text(kind):
-        raise UserError(f"{here} has the type {kind}; texts are needed.", "column-type")
     column = table.column(name).cast(kind)
-    if missing := column.null_count:
+    is_short = is_text(kind) and (pc.max(pc.binary_length(column)).as_py() or 0) <= MAX_BYTES
+    if column.null_count or not is_short:
         raise UserError(
-            f"{here} has {missing} texts that are missing: leave these rows out.", "text-wrong"
-        )
-    if (pc.max(pc.binary_length(column)).as_py() or 0) > MAX_BYTES:
-        raise UserError(
-            f"{here} has a text of more than {MAX_BYTES:,} bytes: shorten it.", "text-wrong"
+            f"Column {name!r} of {table.where} has the type {kind} and {column.null_count} missing "
+            f"cells; it must have a text of at most {MAX_BYTES:,} bytes in every row.",
+            "text-wrong",
         )
     texts = [text.encode() for text in column.to_pylist()]
     return Texts(table.where, np.array(texts, dtype=np.bytes_), table.note)
@@ -381,21 +491,17 @@ def features_of(table: Table, options: TableOptions, label: str) -> Table:
     lists = [name for name in names if _is_list(table, name)]
     if len(lists) == 1 and not (columns is not None and {*names} >= {*columns.names}):
         return _from_lists(table, lists[0], [name for name in names if name != options.group])
-    for name in table.twice if columns is None else columns.names:
-        table.refuse_twice(name)
     if columns is not None:
-        there = {*names}
-        for name in columns.names:
-            if name not in there:
-                raise table.lacks(f"column {name!r}")
         wanted = [*columns.names]
+        for name in wanted:
+            table.refuse_without(name)
     else:
+        for name in table.twice:
+            table.refuse_twice(name)
         left_out = {options.group, *_index_columns(table.content.schema)}
         wanted = [name for name in names if name not in left_out]
     if not wanted:
-        raise UserError(
-            f"{table.where} has no column of features beside the label.", "column-missing"
-        )
+        raise table.lacks("column of features beside the label")
     refuse_too_wide(len(wanted), table.where)
     features = replace(table, content=table.content.select(wanted))
     for name in wanted if columns is None else ():

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.base import column_name
-from fedul_flwr.data.columns import MAX_FEATURES, MISSING_TEXTS, Columns
+from fedul_flwr.data.columns import MISSING_TEXTS, Columns
 from fedul_flwr.data.types import Floats, InputShape
 from fedul_flwr.errors import UserError
 
@@ -189,13 +189,17 @@ def reading_notes(tables: Iterable[object]) -> tuple[str, ...]:
     )
 
 
-def refuse_too_wide(count: int, where: str) -> None:
-    """Refuse vectors that are longer than :data:`MAX_FEATURES`, or have no numbers."""
-    if not 0 < count <= MAX_FEATURES:
-        raise UserError(
-            f"{where} holds vectors of {count} numbers; 1 to {MAX_FEATURES:,} are allowed.",
-            "too-many-columns",
-        )
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is one of texts."""
+    return str(kind) in ("string", "large_string", "string_view")
+
+
+def is_number(kind: Any) -> bool:
+    """Whether an Arrow type is one of numbers or truth values."""
+    import pyarrow.types as types  # type: ignore[import-untyped]
+
+    kinds = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_null)
+    return any(is_kind(kind) for is_kind in kinds)
 
 
 def stripped(texts: Any) -> Any:

@@ -232,11 +232,9 @@ def number(content: Content, key: str) -> int:
 def count(content: Content, key: str) -> int:
     """A whole number that is not negative, and that sums of floats keep; see :func:`number`."""
     value = number(content, key)
-    if value < 0:
-        raise BadMessageError(f"A message came with {key} below 0.", "message-out-of-range")
-    if value > LARGEST_COUNT:
+    if not 0 <= value <= LARGEST_COUNT:
         raise BadMessageError(
-            f"A message came with {key} above {LARGEST_COUNT:,}.", "message-out-of-range"
+            f"A message came with {key} outside of 0 to {LARGEST_COUNT:,}.", "message-out-of-range"
         )
     return value
 

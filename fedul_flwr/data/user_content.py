@@ -19,7 +19,7 @@ from typing import Any
 from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.run_config import LOCATION_SETTINGS, RunConfig
 from fedul_flwr.config.trusted_modules import BUILT_IN, named_modules
-from fedul_flwr.data.cache import cache_key
+from fedul_flwr.data.safe_files import cache_key
 
 START = "start-from"
 _MODELS = "*.safetensors"

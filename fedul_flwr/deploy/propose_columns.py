@@ -24,17 +24,15 @@ from fedul_flwr.data.encode import (
     MAX_CATEGORIES,
     Cells,
     category_counts,
-    is_text,
     numbers,
     odd_texts,
     truth_counts,
     with_bounds,
 )
-from fedul_flwr.data.formats import is_hidden
-from fedul_flwr.data.local_data import LABELS_FILE
-from fedul_flwr.data.local_files import COUNTS_FILE, PRIORS_FILE
+from fedul_flwr.data.local_data import NO_POINTS
+from fedul_flwr.data.safe_files import visible
 from fedul_flwr.data.table_files import LABEL_NAMES, open_parquet
-from fedul_flwr.data.tables import Table
+from fedul_flwr.data.tables import Table, is_text
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
 
@@ -46,7 +44,6 @@ _LONGEST_CATEGORY = 60
 _MANY = 10
 """Up to so many texts are categories whatever their number of rows."""
 _CODE = re.compile(r"[^\W\d_]{0,3}\d[\w./-]*")
-_NO_TABLES = (LABELS_FILE, PRIORS_FILE, COUNTS_FILE)
 _UNFIT = {
     "column-of-dates": "dates or times",
     "decimal-mark": "numbers with a decimal comma",
@@ -124,81 +121,68 @@ def propose_columns(folders: Sequence[str | Path], label: str = "") -> Proposal:
     left_out: dict[str, str] = {}
     differences: list[str] = []
     rare: dict[str, list[str]] = {}
-    every = dict.fromkeys(column for facts, _ in owners.values() for column in facts)
-    for name in every:
-        facts = {owner: parts.get(name) for owner, (parts, _) in owners.items()}
-        why = _label_or_missing(name, label, facts, differences)
-        there = {owner: one for owner, one in facts.items() if one is not None}
-        if any(one.kind == "category" for one in there.values()):
-            there = {
+    for name in dict.fromkeys(column for facts, _ in owners.values() for column in facts):
+        facts = {owner: parts[name] for owner, (parts, _) in owners.items() if name in parts}
+        if any(one.kind == "category" for one in facts.values()):
+            facts = {
                 owner: replace(one, kind="category", counts=one.truth) if one.truth else one
-                for owner, one in there.items()
+                for owner, one in facts.items()
             }
-        why = why or _unfit(there, differences, name)
+        is_label = name == label or (not label and name in LABEL_NAMES)
+        why, difference = ("the label", "") if is_label else _why_left_out(name, facts, [*owners])
+        if difference:
+            differences.append(f"{name!r}: {difference}")
         if why:
             left_out[name] = why
             continue
-        if next(iter(there.values())).kind == "number":
-            bounded = sum(one.bounded for one in there.values())
-            columns.append(Column(name, below=BELOW if bounded else None))
+        if next(iter(facts.values())).kind == "number":
+            is_bounded = any(one.bounded for one in facts.values())
+            columns.append(Column(name, below=BELOW if is_bounded else None))
             continue
-        total: Counter[str] = sum((one.counts for one in there.values()), Counter())
+        total: Counter[str] = sum((one.counts for one in facts.values()), Counter())
         of_codes = _are_codes(total)
         values = sorted(value for value in total if not of_codes or total[value] >= RARE)
         columns.append(Column(name, tuple(values), other=of_codes))
         for value in values:
-            at = [owner for owner, one in there.items() if one.counts[value]]
-            if len(at) < len(there):
+            at = [owner for owner, one in facts.items() if one.counts[value]]
+            if len(at) < len(facts):
                 differences.append(f"{name!r}: {value} only at {', '.join(at)}")
-            if any(0 < one.counts[value] < RARE for one in there.values()):
+            if any(0 < one.counts[value] < RARE for one in facts.values()):
                 rare.setdefault(name, []).append(value)
     if not columns:
         reasons = "; ".join(f"{name!r}: {why}" for name, why in [*left_out.items()][:5])
         raise UserError(f"No column is left to propose ({reasons}).", "column-missing")
     rows = sum(count for _, count in owners.values())
-    return Proposal(
-        Columns(tuple(columns)), left_out, differences, rare, len(owners), rows, tuple(notes)
-    )
+    return Proposal(Columns((*columns,)), left_out, differences, rare, len(owners), rows, notes)
 
 
-def _label_or_missing(
-    name: str, label: str, facts: Mapping[str, _Facts | None], differences: list[str]
-) -> str:
-    if name == label or (not label and name in LABEL_NAMES):
-        return "the label"
+def _why_left_out(name: str, facts: Mapping[str, _Facts], owners: Sequence[str]) -> tuple[str, str]:
+    """Why a column is no feature, empty if it is one, and how owners differ in it."""
     if not name:
-        return "it has no name"
-    without = [owner for owner, one in facts.items() if one is None]
-    if without:
-        there = [owner for owner, one in facts.items() if one is not None]
-        differences.append(f"{name!r}: only at {', '.join(there)}")
-        return f"not at {', '.join(without)}"
-    return ""
-
-
-def _unfit(facts: Mapping[str, _Facts], differences: list[str], name: str) -> str:
-    """Why a column that all owners have is no feature; empty if it is one."""
-    kinds = {owner: one.kind for owner, one in facts.items()}
-    if len(set(kinds.values())) > 1:
-        differences.append(f"{name!r}: " + ", ".join(f"{k} at {o}" for o, k in kinds.items()))
-        return "not the same at all owners"
-    kind = next(iter(kinds.values()))
+        return "it has no name", ""
+    if without := [owner for owner in owners if owner not in facts]:
+        return f"not at {', '.join(without)}", f"only at {', '.join(facts)}"
+    kinds = {one.kind for one in facts.values()}
+    if len(kinds) > 1:
+        listed = (f"{one.kind} at {owner}" for owner, one in facts.items())
+        return "not the same at all owners", ", ".join(listed)
+    [kind] = kinds
     if kind not in ("number", "category"):
-        return kind
+        return kind, ""
     total: Counter[str] = sum((one.counts for one in facts.values()), Counter())
     rows = sum(one.rows for one in facts.values())
     if all(len(one.counts) == 1 for one in facts.values()):
         of = "of an owner " if len(total) > 1 else ""
-        return f"constant: all rows {of}have the same value"
+        return f"constant: all rows {of}have the same value", ""
     if any(one.is_identifier for one in facts.values()):
         what = "free text or an identifier" if kind == "category" else "an identifier"
-        return f"{what}: every row has another value"
-    if kind == "category" and not _are_codes(total):
-        if max(map(len, total)) > _LONGEST_CATEGORY or len(total) > MAX_CATEGORIES:
-            return f"free text: {len(total)} different texts, or long ones"
-        if len(total) > _MANY and rows < 3 * len(total):
-            return f"free text: {len(total)} different texts in {rows} rows"
-    return ""
+        return f"{what}: every row has another value", ""
+    if kind == "number" or _are_codes(total):
+        return "", ""
+    is_long = max(map(len, total)) > _LONGEST_CATEGORY or len(total) > MAX_CATEGORIES
+    if is_long or (len(total) > _MANY and rows < 3 * len(total)):
+        return f"free text: {len(total)} different texts in {rows} rows, or long ones", ""
+    return "", ""
 
 
 def _are_codes(total: Counter[str]) -> bool:
@@ -234,21 +218,14 @@ def _read_owner(folder: Path, notes: list[str]) -> tuple[dict[str, _Facts], int]
 
 
 def _table_files(folder: Path) -> list[Path]:
-    if not folder.is_dir():
+    entries = visible(folder, NO_POINTS) if folder.is_dir() else []
+    suffixes = {entry.suffix.lower() for entry in entries if entry.is_file()}
+    if not entries or not suffixes <= {".csv", ".parquet"} or any(map(Path.is_dir, entries)):
         raise UserError(
-            f"{folder} is no folder; name the folders with the tables of owners.", "folder-missing"
+            f"{folder} must be the folder of an owner, with .csv and .parquet files that have "
+            "names of columns, and nothing else.",
+            "folder-layout",
         )
-    entries = [entry for entry in sorted(folder.iterdir()) if not is_hidden(entry.name)]
-    entries = [entry for entry in entries if entry.name.lower() not in _NO_TABLES]
-    for entry in entries:
-        if entry.is_dir() or entry.suffix.lower() not in (".csv", ".parquet"):
-            raise UserError(
-                f"{entry} is no table with names of columns; a folder of an owner holds .csv and "
-                ".parquet files.",
-                "folder-layout",
-            )
-    if not entries:
-        raise UserError(f"{folder} holds no .csv or .parquet file.", "file-missing")
     return entries
 
 
@@ -260,10 +237,9 @@ def _read_file(file: Path, notes: list[str]) -> tuple[Table, dict[str, str]]:
     if is_csv:
         names, table = table.names, _readable(table)
         doubtful = "its numbers can be read in two ways, or are written otherwise than others"
-        readable = {*table.names}
-        why |= {name: doubtful for name in names if name not in readable}
-        if table.note:
-            notes.append(f"{file.parent.name}/{file.name}: {table.note}")
+        why |= dict.fromkeys((name for name in names if name not in table.names), doubtful)
+    if table.note:
+        notes.append(f"{file.parent.name}/{file.name}: {table.note}")
     return table, why
 
 

@@ -16,9 +16,14 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.base import load_reference, shown, user_code
 from fedul_flwr.config.shared import is_reference, split_side
-from fedul_flwr.data.cache import build_once, cache_directory, cache_key
 from fedul_flwr.data.cores import usable_cpus
-from fedul_flwr.data.safe_files import open_array, write_blocks
+from fedul_flwr.data.safe_files import (
+    build_once,
+    cache_directory,
+    cache_key,
+    open_array,
+    write_blocks,
+)
 from fedul_flwr.data.sources import META, TEST_INPUTS, TRAIN_INPUTS
 from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError

@@ -29,7 +29,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from fedul_flwr.config.shared import HUB, LITE0, RUN, TORCHVISION
-from fedul_flwr.data.cache import NETWORKS, build_once, cache_directory, cache_key
+from fedul_flwr.data.safe_files import NETWORKS, build_once, cache_directory, cache_key
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input

@@ -22,7 +22,7 @@ from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.config.shared import ModelOptions
-from fedul_flwr.data.local_files import refuse_unwritable
+from fedul_flwr.data.local_data import refuse_unwritable
 from fedul_flwr.data.run_files.store import PERSONAL_MODEL
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Content, Floats, InputShape, Value

@@ -24,7 +24,7 @@ from fedul_flwr.data.class_priors import class_masses, rounded_shares
 from fedul_flwr.data.columns import parse_columns
 from fedul_flwr.data.safe_files import make_folder, save_arrays
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.set_check import SetCheck, check_sets
+from fedul_flwr.data.set_priors import SetCheck, check_sets
 from fedul_flwr.data.split import label_scenario, open_partly_labeled_points, open_unlabeled_sets
 from fedul_flwr.data.standardize import (
     MEANS,

@@ -19,7 +19,7 @@ from fedul_flwr.config.method_settings import (
 )
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.set_check import (
+from fedul_flwr.data.set_priors import (
     ILL_CONDITIONED,
     identifiable_directions,
     stacked_rank,

@@ -12,7 +12,7 @@ from torch import nn
 
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.local_files import own_data
+from fedul_flwr.data.local_data import own_data
 from fedul_flwr.data.run_files.store import PERSONAL_MODEL
 from fedul_flwr.data.safe_files import save_arrays
 from fedul_flwr.data.seeds import stream

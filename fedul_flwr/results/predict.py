@@ -33,8 +33,7 @@ from fedul_flwr.data.class_priors import estimate_prior, reweigh
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, read_columns
 from fedul_flwr.data.csv_files import csv_text, write_cell
 from fedul_flwr.data.decode import Survey, join_blocks
-from fedul_flwr.data.local_data import open_points
-from fedul_flwr.data.local_files import as_points
+from fedul_flwr.data.local_data import as_points, open_points
 from fedul_flwr.data.run_files.records import number, read_config, read_summary, saved_model
 from fedul_flwr.data.run_files.store import TEMPERATURE, TRAINED_FOR
 from fedul_flwr.data.safe_files import output_file, read_header, write_atomically
@@ -151,7 +150,7 @@ def open_file(
         notes += _differences(opened.survey(), shape)
     for note in notes:
         print(f"Note: {note}", file=sys.stderr)
-    (points,) = as_points([opened], shape, predictor.table)
+    (points,) = as_points([opened], predictor.table)
     return names, join_blocks(points, shape)
 
 

@@ -15,9 +15,9 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import NaturalSettings
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.data.columns import read_columns
-from fedul_flwr.data.formats import composed
 from fedul_flwr.data.local_data import client_folders
 from fedul_flwr.data.partition import set_aside, without_sample
+from fedul_flwr.data.safe_files import composed
 from fedul_flwr.data.seeds import derived_seed
 from fedul_flwr.data.sources import read_source, source_directory
 from fedul_flwr.data.split import (

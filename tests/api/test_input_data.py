@@ -203,9 +203,9 @@ def test_given_categories_intervals_and_sparse_dummies_then_features_are_those_b
     [
         (3, None, "data-not-readable"),
         ((VECTORS, LABELS[:3]), None, "points-and-labels-differ"),
-        ((IMAGES.astype(float), LABELS), None, "points-type"),
-        ((np.array([["a"]]), [0]), None, "points-type"),
-        ((np.zeros((2, 2, 2, 2)), [0, 1]), None, "points-shape"),
+        ((IMAGES.astype(float), LABELS), None, "array-wrong"),
+        ((np.array([["a"]]), [0]), None, "array-wrong"),
+        ((np.zeros((2, 2, 2, 2)), [0, 1]), None, "array-wrong"),
         ((VECTORS, LABELS + 0.5), None, "labels-wrong"),
         ((VECTORS[:2], [0, 1]), None, "too-few-points"),
         ((FRAME, LABELS), (FRAME.rename(columns={"a": "z"}), LABELS), "columns-differ"),
@@ -213,7 +213,7 @@ def test_given_categories_intervals_and_sparse_dummies_then_features_are_those_b
         ((FRAME.assign(a=[1, "x"] * 10), LABELS), None, "column-type"),
         ((FRAME, pd.Series(LABELS, index=FRAME.index[::-1])), None, "points-and-labels-differ"),
         ((VECTORS.astype(float) * 1e39, LABELS), None, "cell-not-a-number"),
-        (([VECTORS[0]] * 19 + [VECTORS[0, :2]], LABELS), None, "points-shape"),
+        (([VECTORS[0]] * 19 + [VECTORS[0, :2]], LABELS), None, "data-not-readable"),
         ((VECTORS, [None] * 20), None, "too-few-points"),
     ],
 )

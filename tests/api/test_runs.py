@@ -85,14 +85,14 @@ def test_given_a_saved_result_then_it_can_be_loaded(result: ff.Result, tmp_path:
         (ff.simulate, {"local_epoch": 1}, "Unknown setting 'local-epoch'.*'local-epochs'"),
         (ff.simulate, {"dataset": "wine"}, "dataset is given as data="),
         (ff.simulate, {"engine": "rays"}, "engine = 'rays': must be one of processes, ray"),
-        (ff.simulate, {"test": (IMAGES, LABELS)}, "test has no effect without data"),
+        (ff.simulate, {"test": (IMAGES, LABELS)}, "belong to data"),
         (ff.compare, {"methods": []}, "methods is empty"),
         (ff.compare, {"methods": ["fedul"], "engine": "ray"}, "engine = 'ray': compare takes"),
         (ff.compare, {"methods": ["fedul"], "measures": ["acc"]}, "'acc' must be some of"),
         (ff.compare, {"methods": ["fedul"], "fedmatch": {"helpers": 1}}, "effect in any of the"),
         (ff.label, {"data": (IMAGES, LABELS[:3]), "clients": [0, 1]}, "3 labels for 1797 points"),
         (ff.label, {"data": "wine", "clients": [0, 1]}, "clients must be a number"),
-        (ff.label, {"data": (IMAGES[:5], LABELS[:5]), "clients": [0, 1]}, "clients has 2 values"),
+        (ff.label, {"data": (IMAGES[:5], LABELS[:5]), "clients": [0, 1]}, "each of 5 points"),
     ],
 )
 def test_arguments_that_are_refused(
@@ -190,5 +190,5 @@ def test_given_the_client_of_each_point_then_every_client_has_its_own(place: Pat
     sizes = [sum(client["class_counts"]) for client in federation]
     assert len(sizes) == 2  # in the order of their names
     assert sizes[0] > 3 * sizes[1]
-    with refuses("settings-contradict", setting="partition"):
+    with refuses("argument-not-allowed", setting="partition"):
         ff.simulate("supervised", (x, y), partition="iid", **{**SMALL, "clients": clients})

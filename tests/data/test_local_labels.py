@@ -37,12 +37,6 @@ def labels(found: PartlyLabeledPoints) -> list[int]:
     return found.labels[np.argsort(found.points)].tolist()
 
 
-def refused(root: Path, code: str, names: Any = NAMES, **options: Any) -> None:
-    with refuses(code, OwnDataError) as caught:
-        load(root, names, **options)
-    assert "\n" not in str(caught.value)
-
-
 def test_images_by_name_with_the_labels_they_have(owned: Path) -> None:
     found = load(owned)
     np.testing.assert_array_equal(found.inputs[..., 0], pixels(4, 4, 4))
@@ -77,40 +71,6 @@ def test_decoded_copies_are_for_this_user_only(owned: Path, cache: Path) -> None
     homes = [path for path in (cache / "owned").iterdir() if path.is_dir()]
     assert len(homes) == 2  # images, and their order
     assert not any(home.stat().st_mode & 0o077 for home in homes)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "csv-header"),
-        ("name,label\nb.png\n", "csv-ragged-row"),
-        ("name,label\n1.png,dog\n", "labels-file-wrong"),
-        ("name,label\nb.png,cow\n", "label-unknown"),
-        ("name,label\nb.png,dog\nb.png,dog\n", "name-twice"),
-        ("name,label\nb.png,\nb.png,dog\n", "name-twice"),
-    ],
-)
-def test_labels_that_are_refused(owned: Path, text: str, message: str) -> None:
-    (owned / "labels.csv").write_text(text)
-    refused(owned, message)
-
-
-def test_folders_that_are_refused(owned: Path, tmp_path: Path) -> None:
-    refused(owned / "none", "folder-missing")
-    refused(owned / "b.png", "folder-missing")
-    (owned / "labels.csv").unlink()
-    (owned / "a" / "labels.csv").write_text(LABELS)  # it belongs to the top
-    refused(owned, "folder-layout")
-    (owned / "a" / "labels.csv").unlink()
-    np.savez(owned / "x.npz", images=pixels(1, 4, 4))
-    refused(owned, "files-contradict")
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    (empty / "labels.csv").write_text("name,label\n")
-    refused(empty, "points-missing")
-    np.savez(empty / "y.npz", images=pixels(1, 4, 4))
-    (empty / "labels.csv").write_text("name,label\n1,dog\n")
-    refused(empty, "labels-file-wrong")
 
 
 def test_labels_from_elsewhere(owned: Path, tmp_path: Path) -> None:
@@ -171,19 +131,3 @@ def test_their_order_is_one_of_pixels_alone(folders: Path) -> None:
         write_png(folders / ("cat", "dog")[number // 6] / f"new-{number}.png", image)
     found = load(folders).labels
     assert (np.diff(found[found >= 0]) != 0).sum() > 1
-
-
-@pytest.mark.parametrize(
-    ("change", "form", "code"),
-    [
-        ("labels.csv", "auto", "files-contradict"),
-        ("labels.csv", "class-folders", "files-contradict"),
-        ("notes.txt", "class-folders", "folder-layout"),
-        ("cow/1.png", "class-folders", "folder-layout"),
-        ("cat/notes.txt", "auto", "folder-layout"),
-    ],
-)
-def test_class_folders_that_are_refused(folders: Path, change: str, form: str, code: str) -> None:
-    (folders / change).parent.mkdir(exist_ok=True)
-    (folders / change).write_text("name,label\n")
-    refused(folders, code, form=form)

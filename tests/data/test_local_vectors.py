@@ -74,21 +74,6 @@ def test_vectors_without_names_need_only_the_length(ward: Path) -> None:
     refused(ward, "points-of-another-kind", "january.npz .* 3 .* 4", TableOptions(), 4)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "code", "named"),
-    [
-        ("sex,age", "sex,years", "column-missing", "'age'"),
-        ("m,40", "m,old", "cell-not-a-number", "'age' .*january.csv .*'old'"),
-        ("m,40", "x,40", "category-unknown", r"'x', .*\(f, m\)"),
-        ("m,40", "m,", "cell-not-a-number", "'age' .*january.csv .* 1 .*missing"),
-        (CSV, "sex,age,label\n", "points-missing", "january.csv"),
-    ],
-)
-def test_sets_that_are_refused(old: str, new: str, code: str, named: str, ward: Path) -> None:
-    (ward / "january.csv").write_text(CSV.replace(old, new))
-    refused(ward, code, named)
-
-
 def test_partly_labeled_vectors_have_labels_by_row_in_another_order(tmp_path: Path) -> None:
     folder = tmp_path / "points"
     folder.mkdir()
@@ -101,6 +86,3 @@ def test_partly_labeled_vectors_have_labels_by_row_in_another_order(tmp_path: Pa
     }
     assert by_age == {30.0: 1, 40.0: -1, 50.0: 0}
     assert sorted(found.names) == ["0", "1", "2"]
-    (folder / "more.csv").write_text(CSV)
-    with refuses("files-contradict", OwnDataError):
-        load_partly_labeled(folder, NAMES, (3,), table=KNOWN)

@@ -67,7 +67,7 @@ def test_the_seed_decides(partition: str, options: dict[str, Any]) -> None:
 def test_dirichlet_keeps_to_the_fewest_points() -> None:
     parts = split("dirichlet", **{"dirichlet.min-points": 60, "dirichlet.alpha": 1.0})
     assert min(map(len, parts)) >= 60
-    with refuses("too-few-points", setting="dirichlet.min-points"):
+    with refuses("setting-unfit-for-data", setting="dirichlet.min-points"):
         split("dirichlet", **{"dirichlet.min-points": 101})
 
 
@@ -88,10 +88,10 @@ def test_natural_groups_of_a_column_that_exists_are_clients_in_order() -> None:
     for client, part in enumerate(parts):
         np.testing.assert_array_equal(part, np.flatnonzero(client == WRITERS))
     for num_clients in (5, 7):
-        with refuses("number-of-clients", setting="partition"):
+        with refuses("clients-of-points", setting="natural.column"):
             split("natural", num_clients, **KINDS["natural"])
     for column in ("", "hospital"):
-        with refuses("column-missing", setting="natural.column"):
+        with refuses("clients-of-points", setting="natural.column"):
             split("natural", **{"natural.column": column})
     for column, missing in ((WRITERS, -1), (WRITERS.astype(str), "")):
         gaps = {"writer": np.where(np.arange(600) < 3, missing, column)}
@@ -191,7 +191,7 @@ def test_500_points_for_every_client_of_table_e10(num_clients: int) -> None:
 def test_a_client_without_points_is_refused() -> None:
     # Quota 1: floor(.47) = 0 of every class.
     with refuses("too-few-points", setting="partition"):
-        majority([1] * 10, 10)
+        split("majority", 10, labels=np.arange(10))
 
 
 def imbalanced(counts: list[int], num_clients: int, points_per_client: int = 0) -> Ints:

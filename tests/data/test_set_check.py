@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.data.set_check import (
+from fedul_flwr.data.set_priors import (
     ILL_CONDITIONED,
     SetCheck,
     check_sets,

@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 from fedul_flwr.config.method_settings import UnlabeledSetSettings
 from fedul_flwr.data import split as set_generator
 from fedul_flwr.data.seeds import derived_seed, stream
-from fedul_flwr.data.split import GeneratedSets, add_prior_noise, draw_priors, generate_sets
+from fedul_flwr.data.split import (
+    GeneratedSets,
+    add_prior_noise,
+    draw_priors,
+    generate_sets,
+    settings_of_client,
+)
 
 Ints = NDArray[np.int64]
 NUM_CLASSES = 4
@@ -28,7 +34,8 @@ def deal(
 ) -> GeneratedSets:
     values = {"num-sets": 8, **{key.replace("_", "-"): value for key, value in options.items()}}
     chosen = UnlabeledSetSettings.parse(values)
-    return generate_sets(labels, points, num_classes, client, chosen, seed, num_clients=num_clients)
+    chosen = settings_of_client(chosen, client, num_clients)
+    return generate_sets(labels, points, num_classes, client, chosen, seed)
 
 
 def same(one: GeneratedSets, other: GeneratedSets) -> bool:
@@ -132,10 +139,6 @@ def test_clients_with_the_same_priors() -> None:
     assert not np.array_equal(others[0], others[1])
     again = deal(client=0, seed=1, shared_prior_draws=1).true_priors
     assert not np.array_equal(again, shares[0].true_priors)
-
-
-TEN: Ints = np.random.default_rng(1).permutation(np.repeat(np.arange(10), 960))
-"""9600 points, as a client of five has of MNIST's 48,000."""
 
 
 def test_dominant_priors_as_in_the_authors_code() -> None:

@@ -51,36 +51,6 @@ def test_a_federation_is_built_once(place: Path, monkeypatch: pytest.MonkeyPatch
     assert len(built) == 2
 
 
-SAME_DATA: dict[str, dict[str, Any]] = {
-    "method": {"method": "supervised"},
-    "training": {"learning-rate": 0.5, "local-epochs": 7, "augment": "flip", "l1": 0.1},
-    "base": {"base": "fedprox", "fedprox.proximal-mu": 0.5, "fraction-train": 0.5},
-    "model": {"model": "mlp", "num-rounds": 3, "device": "cpu"},
-    "test prior": {"test-prior": "0.1,0.2,0.3,0.4"},
-    "FedUL's own": {"fedul.surrogate-loss": "release", "fedul.share-priors": True},
-    "output": {"output": "somewhere"},
-}
-
-
-OTHER_DATA: dict[str, dict[str, Any]] = {
-    "clients": {"num_clients": 4},
-    "seed": {"seed": 1},
-    "partition": {"partition": "shard"},
-    "partition's table": {"partition": "pathological", "pathological.classes-per-client": 3},
-    "points": {"points-per-client": 50},
-    "validation": {"validation-fraction": 0.5},
-    "server": {"server-fraction": 0.2},
-    "sets": {"fedul.num-sets": 7},
-    "range of sets": {"fedul.num-sets-max": 9},
-    "priors": {"fedul.priors": "uniform"},
-    "same priors": {"fedul.shared-prior-draws": 1},
-    "draws of them": {"fedul.shared-prior-draws": 5},
-    "overlap": {"fedul.overlap": "shared"},
-    "noise": {"fedul.prior-noise": 0.4},
-    "labels for priors": {"fedul.prior-counts": 20},
-}
-
-
 def test_the_servers_labeled_points_are_nobody_elses(place: Path) -> None:
     without = build(place)
     split = build(place, **{"server-fraction": 0.25})
@@ -117,9 +87,7 @@ def test_what_is_read_is_what_was_generated(place: Path) -> None:
     table = settings[UnlabeledSetSettings]
     for client, truth in enumerate(split.clients):
         # Every point of a client is in one of its sets: its points are known from them.
-        expected = generate_sets(
-            LABELS, np.unique(truth.points), 4, client, table, seed=3, num_clients=3
-        )
+        expected = generate_sets(LABELS, np.unique(truth.points), 4, client, table, seed=3)
         opened = open_unlabeled_sets(client_files(place, split.directory), client)
         for found in (truth, opened):
             for name in ("points", "sets", "priors"):

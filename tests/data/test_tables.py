@@ -26,13 +26,6 @@ def write_csv(folder: Path, train: str = TRAIN, test: str = TEST) -> str:
     return str(folder)
 
 
-def refused(dataset: str, code: str, match: str = "", **options: Any) -> None:
-    """The data set is refused in one line of this code."""
-    with refuses(code, match=match) as caught:
-        load_source(dataset, table=TableOptions(**options))
-    assert "\n" not in str(caught.value)
-
-
 def test_numbers_stay_and_categories_are_one_hot_in_the_columns_order(tmp_path: Path) -> None:
     source = load_source(write_csv(tmp_path / "d"))
     # The categories are those of both splits, sorted: f, m, x.
@@ -91,30 +84,6 @@ def test_missing_cells_get_training_values(missing: Missing, number: float, tmp_
     assert source.test.inputs.tolist() == [[number, 0, 1], [100, 1, 0], [100, 1, 0]]
 
 
-@pytest.mark.parametrize(
-    ("train", "code", "named"),
-    [
-        ("x,label\n1,0\n,1\nNA,1\n", "cell-not-a-number", "'x' of .*train.csv has 2 .*missing"),
-        ("x,label\n1,0\n1e39,1\n", "cell-not-a-number", "'x' of .*train.csv has 1 .*infinite"),
-        ("y,label\n1,0\n2,1\n", "columns-differ", "train.csv .*test.csv .*'x'"),
-        ("x\n1\n2\n", "column-missing", "train.csv .*'label'.* x.$"),
-        ("label\n1\n2\n", "column-missing", "train.csv .*features"),
-        ("", "csv-header", "train.csv .*empty"),
-        ("x,x,label\n1,2,0\n", "column-missing", "Several .*train.csv .*'x'"),
-        ("x,label\n", "points-missing", "train.csv .*rows"),
-        ("x,label\n2020-01-01,0\n2020-01-02,1\n", "column-of-dates", "'x' .*'2020-01-01'"),
-        ("x,label\n1,0\n1,2,3\n", "csv-ragged-row", "train.csv .* 2 .* 3 .* 3"),
-    ],
-)
-def test_tables_that_are_refused(train: str, code: str, named: str, tmp_path: Path) -> None:
-    refused(write_csv(tmp_path / "d", train, "x,label\n1,0\n2,1\n"), code, named)
-
-
-def test_given_a_column_without_any_value_it_cannot_be_filled(tmp_path: Path) -> None:
-    name = write_csv(tmp_path / "d", "x,y,label\n1,,0\n2,,1\n", "x,y,label\n1,1,0\n")
-    refused(name, "column-without-spread", "'y' .*train.csv", missing="mean")
-
-
 def test_a_columns_file_chooses_columns_categories_and_order(tmp_path: Path) -> None:
     columns = Columns((Column("dose"), Column("sex", ("x", "m", "f", "other"))))
     source = load_source(write_csv(tmp_path / "d"), table=TableOptions(columns=columns))
@@ -124,41 +93,12 @@ def test_a_columns_file_chooses_columns_categories_and_order(tmp_path: Path) -> 
     assert source.train.columns["age"].tolist() == [30, 40, 50]
 
 
-def test_an_unknown_category_or_a_text_among_numbers_is_refused(tmp_path: Path) -> None:
-    name = write_csv(tmp_path / "d")
-    category, number, absent = Column("sex", ("f", "m")), Column("sex"), Column("height")
-    refused(name, "category-unknown", r"test.csv .*'x', .*f, m\)", columns=Columns((category,)))
-    refused(name, "cell-not-a-number", "train.csv .*'f' .* 2 ", columns=Columns((number,)))
-    refused(name, "column-missing", "train.csv .*'height'", columns=Columns((absent,)))
-
-
 def test_another_label_column_can_be_chosen(tmp_path: Path) -> None:
     rows = "x,label,verdict\n1,5,yes\n2,6,no\n"
     name = write_csv(tmp_path / "d", rows, rows)
     source = load_source(name, table=TableOptions(label="verdict"))
     assert source.class_names == ("no", "yes")
     assert source.train.inputs.tolist() == [[1, 5], [2, 6]]
-    refused(name, "column-missing", "train.csv .*'diagnosis'", label="diagnosis")
-
-
-@pytest.mark.parametrize(
-    ("arrays", "code", "named"),
-    [
-        ({"vectors": np.zeros((2, 3, 4))}, "array-wrong", "float64 .*2, 3, 4"),
-        ({"vectors": np.array([["a"], ["b"]])}, "array-wrong", "<U1 .*2, 1"),
-        ({"vectors": np.zeros((2, 0))}, "too-many-columns", " 0 .*100,000"),
-        ({"vectors": np.zeros((2, 100_001), np.uint8)}, "too-many-columns", "100001"),
-        ({"vectors": np.array([[1.0] * 3, [np.nan] * 3])}, "cell-not-a-number", "'x0'"),
-        ({"images": np.zeros((2, 4, 4), np.uint8)}, "files-contradict", "'images' .*'vectors'"),
-    ],
-)
-def test_npz_files_that_are_refused(
-    arrays: dict[str, Any], code: str, named: str, tmp_path: Path
-) -> None:
-    good = {"vectors": np.ones((2, 3)), "labels": np.array([0, 1])}
-    np.savez(tmp_path / "test.npz", **good)
-    np.savez(tmp_path / "train.npz", **{**good, **arrays})
-    refused(str(tmp_path), code, named)
 
 
 @pytest.mark.parametrize(

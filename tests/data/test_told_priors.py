@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import dirichlet
 
-from fedul_flwr.data.local_files import StatedPriors, read_stated_priors, sum_tolerance
+from fedul_flwr.data.local_data import StatedPriors, read_stated_priors, sum_tolerance
 from fedul_flwr.data.set_priors import Dirichlet, effective_labels
-from fedul_flwr.errors import OwnDataError
-from tests.support.refusals import refuses
 
 CLASSES = ["cat", "dog", "owl"]
 
@@ -17,12 +15,6 @@ CLASSES = ["cat", "dog", "owl"]
 def read(folder: Path, text: str, name: str = "priors.csv") -> StatedPriors:
     (folder / name).write_text("set,cat,dog,owl\n" + text)
     return read_stated_priors(folder, CLASSES)
-
-
-def refused(folder: Path, code: str, text: str, name: str = "priors.csv") -> None:
-    with refuses(code, OwnDataError) as caught:
-        read(folder, text, name)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -85,26 +77,6 @@ def test_intervals_give_normalized_midpoints_and_the_rest_of_the_file_stays(tmp_
     assert told.posterior.concentrations[0] == pytest.approx(53.545455, rel=1e-6)
     assert told.posterior.concentrations[1] == np.inf
     assert told.notes == ("the intervals of set 'a' are worth 53.5 labels",)
-
-
-@pytest.mark.parametrize(
-    ("file", "row"),
-    [
-        ("priors.csv", "0.4-0.2,0.3,0.4"),  # ends before it begins
-        ("priors.csv", "0.1-0.2,0.3,0.4"),  # sums from 0.8 to 0.9
-        ("priors.csv", "0.5-0.6,0.3,0.4"),  # sums from 1.2 to 1.3
-        ("priors.csv", "0.1-0.2-0.3,0.3,0.4"),
-        *(("priors.csv", f"{cell},0,0") for cell in ("inf", "nan", "some")),
-        *(("counts.csv", f"{cell},0,0") for cell in ("1.5", "-1", "x", "1e3", "²")),
-    ],
-)
-def test_no_shares_and_no_whole_counts_are_refused(tmp_path: Path, file: str, row: str) -> None:
-    refused(tmp_path, "priors-cell", f"a,{row}\n", file)
-
-
-def test_both_files_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "counts.csv").write_text("set,cat,dog,owl\na,1,2,3\n")
-    refused(tmp_path, "files-contradict", "a,0.5,0.3,0.2\n")
 
 
 def test_the_variances_of_a_dirichlet_distribution_give_its_concentration() -> None:

@@ -62,7 +62,7 @@ def sentence(*arguments: str) -> str:
         ("output='loop'", "loop"),
         (f"dataset='/{'x' * 5000}'", "cannot be used as a path: File name too long"),
         ("dataset='data/huge'", "more memory than there is"),
-        ("dataset='data/fifos'", "holds 0 data sets"),
+        ("dataset='data/fifos'", "holds no data set"),
         ("model='own_raises:f'", "raises ValueError: at import (line 1 of"),
         ("model='own_builders:exiting'", "raises SystemExit: 0"),
         ("client-data='owners/clients'", "failed in round 1: "),

@@ -287,14 +287,14 @@ def read_run(directory: Path) -> Run:
 def read_config(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings and data description of a run, ``config.json``."""
     path = directory / "config.json"
-    config = read_object(path)
-    if config is None:
-        raise UserError(
-            f"{directory} is not the directory of a run: it holds no config.json.", "run-missing"
-        )
+    config = read_object(path) or {}
     settings, data = config.get("settings"), config.get("data")
     if not isinstance(settings, dict) or not isinstance(data, dict):
-        raise UserError(f'{path} needs the objects "settings" and "data".', "run-file-wrong")
+        raise UserError(
+            f"{directory} is not the directory of a run: it holds no config.json with settings and "
+            "data.",
+            "run-missing",
+        )
     return settings, data
 
 
@@ -375,13 +375,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             if position == len(lines):
                 break
             raise
-        step = row.get("round") if isinstance(row, dict) else None
-        if isinstance(step, bool) or not isinstance(step, int):
-            raise UserError(
-                f'{path}, line {position}: needs an object with an integer "round".',
-                "run-file-wrong",
-            )
-        rounds[step] = row
+        rounds[row["round"]] = row
     return [rounds[step] for step in sorted(rounds)]
 
 

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +31,7 @@ from fedul_flwr.data.safe_files import (
     append_line,
     load_arrays_of,
     save_arrays,
+    storing,
     write_atomically,
 )
 from fedul_flwr.errors import StorageError, UserError
@@ -321,15 +322,6 @@ class DirectoryLockedError(UserError):
     code = "run-in-use"
 
 
-@dataclass(frozen=True)
-class _Holder:
-    """The process that holds a lock."""
-
-    process: int
-    host: str
-    start: str
-
-
 @contextlib.contextmanager
 def locked(directory: Path, role: Role) -> Iterator[Callable[[], None]]:
     """Create ``directory`` if necessary, and let nobody else write to it within this context.
@@ -347,9 +339,12 @@ def locked(directory: Path, role: Role) -> Iterator[Callable[[], None]]:
             if not _is_ours(_holder(folder, other)):
                 with _lock(folder, other, directory):
                     pass
-            started = time.strftime("%Y-%m-%d %H:%M:%S")
-            holder = _Holder(os.getpid(), socket.gethostname(), started)
-            write_atomically(folder / f"{role}.json", json.dumps(asdict(holder)))
+            holder = {
+                "process": os.getpid(),
+                "host": socket.gethostname(),
+                "start": time.strftime("%Y-%m-%d %H:%M:%S"),
+            }
+            write_atomically(folder / f"{role}.json", json.dumps(holder))
             mark = (folder / role).stat()
 
             def check() -> None:
@@ -381,7 +376,7 @@ def require_unlocked(directory: Path) -> None:
 def lock_directory(path: Path) -> Path:
     """Create a directory ``path`` or, if it exists, with ``-2``, ``-3``, … behind its name."""
     number, candidate = 1, path
-    try:
+    with storing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
             with contextlib.suppress(FileExistsError):
@@ -389,8 +384,6 @@ def lock_directory(path: Path) -> Path:
                 return candidate
             number += 1
             candidate = path.with_name(f"{path.name}-{number}")
-    except OSError as error:
-        raise StorageError(f"Cannot create {candidate} ({error.strerror or error}).") from error
 
 
 @contextlib.contextmanager
@@ -406,25 +399,21 @@ def _lock(folder: Path, role: Role, directory: Path) -> Iterator[None]:
         lock.release()
 
 
-def _holder(folder: Path, role: Role) -> _Holder | None:
+def _holder(folder: Path, role: Role) -> dict[str, Any]:
+    """Process, host and start of the lock's holder; empty if they are not known."""
     try:
-        holder = read_object(folder / f"{role}.json") or {}
-        return _Holder(**{name: holder[name] for name in _Holder.__dataclass_fields__})
-    except (UserError, KeyError):
-        return None
+        return read_object(folder / f"{role}.json") or {}
+    except UserError:
+        return {}
 
 
-def _is_ours(holder: _Holder | None) -> bool:
+def _is_ours(holder: Mapping[str, Any]) -> bool:
     """Whether the holder of the other lock is this process, or the command that started it."""
-    if holder is None or holder.host != socket.gethostname():
-        return False
-    return holder.process in (os.getpid(), os.getppid())
+    is_here = holder.get("host") == socket.gethostname()
+    return is_here and holder.get("process") in (os.getpid(), os.getppid())
 
 
-def _who(directory: Path, holder: _Holder | None) -> str:
-    if holder is None:
-        return f"Another process runs in {directory}: wait for its end, or name another output."
-    return (
-        f"Process {holder.process} on {holder.host} runs in {directory} since {holder.start}: "
-        "wait for its end, or name another output."
-    )
+def _who(directory: Path, holder: Mapping[str, Any]) -> str:
+    start = f" since {holder['start']}" if "start" in holder else ""
+    who = f"Process {holder.get('process')} on {holder.get('host')}" if start else "Another process"
+    return f"{who} runs in {directory}{start}: wait for its end, or name another output."
