@@ -23,7 +23,7 @@ class FedSem(kit.Strategy):
 
     policy: kit.LabelStages
 
-    can_train_alone = False
+    goes_with = (kit.NOT_ALONE,)
     state = {LABELED_WITH: None}
 
     def client_config(self) -> dict[str, kit.Value | kit.Floats]:

@@ -15,7 +15,6 @@ from flwr.serverapp import Grid
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
-from fedul_flwr.config.sections import ScaffoldSettings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -67,25 +66,16 @@ class FedSiam(kit.Strategy):
     their median. The student is the model that is evaluated.
     """
 
-    can_train_alone = False
+    goes_with = (
+        kit.NOT_ALONE,
+        kit.only_without("scaffold.option", "I", why="the teacher would count its pass as steps"),
+    )
     codec: TeacherCodec
     state = {TEACHER: {}, TEACHER_STEPS: 0}
 
     def make_codec(self) -> TeacherCodec:
         """A codec for the model and its teacher."""
         return TeacherCodec()
-
-    @classmethod
-    def validate(cls, settings: kit.RunConfig) -> None:
-        """Refuse bases that pass over the data before training: the teacher would count steps."""
-        super().validate(settings)
-        scaffold = settings[ScaffoldSettings]
-        if settings.base == "scaffold" and scaffold.option == "I":
-            raise kit.UserError(
-                "Setting scaffold.option = 'I': method 'fedsiam' goes with 'II' only.",
-                "method-mismatch",
-                setting="scaffold.option",
-            )
 
     def before_train(
         self, round_number: int, arrays: ArrayRecord, grid: Grid

@@ -15,6 +15,14 @@ from fedul_flwr import method as kit
 from fedul_flwr.baselines.all_labels import labeled_task
 from fedul_flwr.data.split import label_scenario
 
+AT_SERVER = (
+    kit.NO_TURNS,
+    kit.only_with("evaluate", "global", why="no client trains"),
+    kit.only_without("max-update-norm", why="no client trains"),
+    kit.only_with("secure-sum", "off", why="no client trains"),
+)
+"""Rules where no client has a label."""
+
 
 class GivenLabels(kit.Strategy):
     """The base strategy on the clients that have labels, or training at the server only.
@@ -29,21 +37,8 @@ class GivenLabels(kit.Strategy):
     def validate(cls, settings: kit.RunConfig) -> None:
         """Also refuse settings about clients' models if labels are at the server."""
         super().validate(settings)
-        if not cls.learns_at_server(settings):
-            return
-        kit.refuse_turns(settings)
-        for key, value in (
-            ("evaluate", settings.evaluate if settings.evaluate == "local" else None),
-            ("max-update-norm", settings.max_update_norm or None),
-            ("secure-sum", "on" if settings.sums_updates else None),
-        ):
-            if value is not None:
-                raise kit.UserError(
-                    f"Setting {key} = {value!r}: no client trains in method {settings.method!r} "
-                    "with scenario.labels-at = 'server'.",
-                    "setting-needs-clients",
-                    setting=key,
-                )
+        if cls.learns_at_server(settings):
+            kit.require(settings, *AT_SERVER)
 
     def configure_round(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

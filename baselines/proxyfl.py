@@ -36,21 +36,13 @@ DECAY = 0.99
 class ProxyFL(kit.ClassShareStrategy):
     """The base strategy, then training of the last layer's rows on those of the clients."""
 
-    @classmethod
-    def validate(cls, settings: kit.RunConfig) -> None:
-        """Refuse robust bases: one client's rows would still move the server's."""
-        super().validate(settings)
-        if settings.base in kit.ROBUST:
-            raise kit.UserError(
-                f"Setting base = {settings.base!r}: method {settings.method!r} trains the last "
-                "layer on those of single clients.",
-                "method-mismatch",
-                setting="base",
-            )
+    goes_with = (
+        kit.only_without("base", *kit.ROBUST, why="it trains rows on those of single clients"),
+    )
 
     @cached_property
     def _name(self) -> str:
-        return kit.last_layer(self.settings, self.model_shape, self.num_classes)[0]
+        return kit.last_layer(self.settings, self.registry.model_shape, self.num_classes)[0]
 
     def before_aggregate(self, replies: Sequence[Message], weights: kit.Floats) -> None:
         """Take the rows of the clients' last layers."""

@@ -102,25 +102,11 @@ class SemiFL(kit.Strategy):
 
     trains_at_server = True
     server_order = "after"
+    goes_with = (
+        kit.only_with("scenario.labels-at", "server", why="the server trains on its labels"),
+        kit.only_without("base", *kit.MORE_THAN_MODELS, why="its momentum lives on"),
+    )
     state = {MOMENTUM: {}, FACTORS: None}
-
-    @classmethod
-    def validate(cls, settings: kit.RunConfig) -> None:
-        """Refuse labels at clients, and bases that do not go with momentum that lives on."""
-        if settings[kit.LabelSourceSettings].labels_at == "clients":
-            raise kit.UserError(
-                f"Method {settings.method!r} learns from labels at the server: set "
-                "scenario.labels-at = 'server'.",
-                "setting-needs-setting",
-            )
-        super().validate(settings)
-        if settings.base in kit.MORE_THAN_MODELS:
-            raise kit.UserError(
-                f"Setting base = {settings.base!r}: method {settings.method!r} keeps its momentum "
-                f"between rounds, which goes with all bases but {', '.join(kit.MORE_THAN_MODELS)}.",
-                "method-mismatch",
-                setting="base",
-            )
 
     def client_config(self) -> dict[str, kit.Value]:
         """The classes' factors, once a round has shown which classes the model predicts."""

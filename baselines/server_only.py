@@ -17,26 +17,13 @@ class ServerOnly(kit.Strategy):
 
     trains_at_server = True
     server_order = "after"
-    returns_models = False
-
-    @classmethod
-    def validate(cls, settings: kit.RunConfig) -> None:
-        """Also refuse settings about clients, as none trains."""
-        super().validate(settings)
-        kit.refuse_turns(settings)
-        if settings.learning_rate_schedule == "client-plateau":
-            raise kit.UserError(
-                "Setting learning-rate-schedule = 'client-plateau': no client trains in method "
-                f"{settings.method!r}.",
-                "setting-needs-clients",
-                setting="learning-rate-schedule",
-            )
-        if settings.evaluate == "local":
-            raise kit.UserError(
-                f"Setting evaluate = 'local': no client trains in method {settings.method!r}.",
-                "setting-needs-clients",
-                setting="evaluate",
-            )
+    goes_with = (
+        kit.NOT_ALONE,
+        kit.NO_TURNS,
+        kit.only_without("max-update-norm"),
+        kit.only_without("learning-rate-schedule", "client-plateau", why="no client trains"),
+        kit.only_with("evaluate", "global", why="no client trains"),
+    )
 
     def configure_round(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

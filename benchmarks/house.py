@@ -80,8 +80,8 @@ def own_depth(folders: tuple[str, ...], base: str) -> dict[str, int]:
 def run_within(overrides: Mapping[str, Any], context: AbstractContextManager[Any]) -> None:
     """Run two rounds of a method with three clients in this process, within ``context``."""
     from fedul_flwr.config.run_config import resolve
-    from fedul_flwr.engine.flower_logs import flower_logs
     from fedul_flwr.engine.in_process import run_in_process
+    from fedul_flwr.engine.shell import flower_logs
 
     with tempfile.TemporaryDirectory() as folder, flower_logs(logging.ERROR):
         config = resolve({**CONFIG, **overrides, "output": f"{folder}/run"}, Path.cwd())

@@ -8,7 +8,7 @@ methods of this package share; importing none of them imports torch.
 
 from typing import TYPE_CHECKING, Any
 
-from fedul_flwr.config.base import ADAPTIVE, OR_ADAPTIVE, Settings, only_with, only_without
+from fedul_flwr.config.base import ADAPTIVE, AUTO, OR_ADAPTIVE, Settings, only_with, only_without
 from fedul_flwr.config.method_settings import (
     AdaptiveConfidence,
     AdmissionSettings,
@@ -61,12 +61,6 @@ from fedul_flwr.errors import (
     NoUpdateError,
     OwnDataError,
     UserError,
-)
-from fedul_flwr.federated.class_shares import (
-    CLASS_COUNTS,
-    CLASS_SHARES,
-    ClassShareStrategy,
-    class_counts,
 )
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import (
@@ -129,7 +123,17 @@ from fedul_flwr.federated.messages import (
 from fedul_flwr.federated.nodes import ClientRef, ClientReport
 from fedul_flwr.federated.replies import check_update
 from fedul_flwr.federated.reports import CONFIDENT, HOW_TRAINING_WENT, STEPS, Numbers
-from fedul_flwr.federated.strategy import ROBUST, Strategy, refuse_turns
+from fedul_flwr.federated.strategy import (
+    CLASS_COUNTS,
+    CLASS_SHARES,
+    NO_TURNS,
+    NOT_ALONE,
+    ROBUST,
+    ClassShareStrategy,
+    Strategy,
+    class_counts,
+    require,
+)
 from fedul_flwr.federated.updates import UpdateCodec, average_buffers, mix, weighted_mean
 from fedul_flwr.learning.task import Batch, Batches, Loss, Records, Report, Round, Task, on_logits
 

@@ -13,8 +13,7 @@ class ClosedForm(kit.Strategy):
     """Each round makes the last layer anew: first of what is stated, then by posteriors."""
 
     takes_test_prior = True
-    returns_models = False
-    can_train_alone = False
+    goes_with = (kit.NOT_ALONE, kit.only_without("max-update-norm"))
     state = {"prior": None}
 
     @property

@@ -87,8 +87,12 @@ class FedMatchStrategy(kit.Strategy):
     """
 
     codec: PartsCodec
-    can_train_in_parallel = False
-    can_renew_heads = False
+    goes_with = (
+        kit.only_without("base", *UNFIT_BASES, why="it combines sigma and psi apart"),
+        kit.only_without("frozen-rounds", why="it trains sigma and psi of all layers"),
+        kit.only_without("server.when", "parallel"),
+        kit.only_with("closed-form.every", 0, kit.AUTO, why="it trains models in parts"),
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -109,22 +113,8 @@ class FedMatchStrategy(kit.Strategy):
 
     @classmethod
     def validate(cls, settings: kit.RunConfig) -> None:
-        """Refuse bases that do not combine value by value, and steps that diverge."""
+        """Also refuse helpers in secure sums, and steps that diverge."""
         super().validate(settings)
-        if settings.base in UNFIT_BASES:
-            raise kit.UserError(
-                f"Setting base = {settings.base!r}: method 'fedmatch' combines sigma and psi "
-                f"apart, which goes with all bases but {', '.join(UNFIT_BASES)}.",
-                "method-mismatch",
-                setting="base",
-            )
-        if settings.frozen_rounds:
-            raise kit.UserError(
-                f"Setting frozen-rounds = {settings.frozen_rounds}: method 'fedmatch' trains sigma "
-                "and psi of all layers; leave it out, or choose features.",
-                "method-mismatch",
-                setting="frozen-rounds",
-            )
         options = settings[FedMatchSettings]
         if settings.sums_updates and options.helpers:
             raise kit.UserError(
@@ -153,7 +143,7 @@ class FedMatchStrategy(kit.Strategy):
     @cached_property
     def helpers(self) -> learning.HelperChoice:
         """Choice of each client's helpers."""
-        return learning.HelperChoice(self.settings, self.model_shape, self.num_classes)
+        return learning.HelperChoice(self.settings, self.registry.model_shape, self.num_classes)
 
     def _returned(self, parts: Parts) -> list[str]:
         """Parts that clients return: not sigma if only the server trains it, but in a secure sum,
@@ -284,9 +274,9 @@ class FedMatchStrategy(kit.Strategy):
         state = parts | self.codec.cache.state_dict() | self.helpers.state_dict()
         return super().state_dict() | state
 
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore the state from :meth:`state_dict`."""
-        super().load_state_dict(state)
+    def resume(self, state: Mapping[str, NDArray[Any]], rounds_done: int) -> None:
+        """Go on with the state from :meth:`state_dict`."""
+        super().resume(state, rounds_done)
         self.codec.parts = unflatten(kit.below(STATE, state))
         self.codec.cache.load_state_dict(state)
         self.helpers.load_state_dict(state)

@@ -15,7 +15,7 @@ class FedULFinetune(FedULStrategy):
 
     trains_at_server = True
     server_order = "after"
-    can_train_in_parallel = False
+    goes_with = (kit.NOT_ALONE, kit.only_without("server.when", "parallel"))
 
 
 METHOD = kit.Method(

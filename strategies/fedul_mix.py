@@ -31,7 +31,7 @@ class FedULMix(FedULStrategy):
 
     trains_at_server = True
     server_order = "after"
-    can_train_in_parallel = False
+    goes_with = (kit.NOT_ALONE, kit.only_without("server.when", "parallel"))
     state = {**FedULStrategy.state, INDEPENDENT: {}}
 
     @property

@@ -32,7 +32,7 @@ class XCLPStrategy(kit.Strategy):
 
     policy: kit.LabelStages
 
-    can_train_alone = False
+    goes_with = (kit.NOT_ALONE,)
 
     @classmethod
     def validate(cls, settings: kit.RunConfig) -> None:

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from pydantic import Field
 
 from fedul_flwr import method as kit
-from fedul_flwr.config.base import only_without
+from fedul_flwr.config.base import only_with, only_without
 from fedul_flwr.config.shared import starts_from_names
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, LABEL, LAST, NAMES, PREVIOUS_LABELS, UNOPENED
@@ -33,7 +33,10 @@ class XCLPPredictSettings(kit.Settings):
     """Labels for the clients' own points, without training (XCLP, section 4.1)."""
 
     table: ClassVar[str] = "xclp-predict"
-    features: Literal["pixels", "model"] = "pixels"
+    features: Annotated[
+        Literal["pixels", "model"],
+        only_with("start-from", of=("model",), code="setting-needs-setting"),
+    ] = "pixels"
     """Features for similarities: pixels, or the inputs of the model's last layer, with weights from
     `start-from`."""
     groups: Annotated[int, Field(ge=1)] = 1
@@ -49,7 +52,10 @@ class XCLPPredictSettings(kit.Settings):
     has 5 (Stojnić et al. 2024)."""
     names_power: Annotated[float, Field(gt=0), only_without("xclp-predict.nearest-names", 0)] = 5.0
     """Exponent of the cosines of points and names that are edge weights (ZLaP's γ)."""
-    leave_one_out: bool = False
+    leave_one_out: Annotated[
+        bool,
+        only_with("xclp.secure", "plaintext", of=(True,), why="it returns rows of labeled points"),
+    ] = False
     """For each client, also propagate without its labels to all of its points."""
 
     def why_no_names(self, settings: kit.RunConfig) -> tuple[str, str] | None:
@@ -74,7 +80,7 @@ class XCLPPredict(kit.Strategy):
 
     policy_class = kit.LabelStages
     policy: kit.LabelStages
-    returns_models = False
+    goes_with = (kit.only_without("max-update-norm"),)
 
     @property
     def prediction(self) -> XCLPPredictSettings:
@@ -88,21 +94,6 @@ class XCLPPredict(kit.Strategy):
         log_privacy(settings)
         warn_of_plaintext(settings[kit.XCLPSettings])
         options = settings[XCLPPredictSettings]
-        secure = settings[kit.XCLPSettings].secure
-        if options.leave_one_out and secure != "plaintext":
-            raise kit.UserError(
-                f"Setting xclp-predict.leave-one-out = true has no form with xclp.secure = "
-                f"{secure!r}: rows of labeled points, which it returns, would show labels of "
-                "others; simulate it with 'plaintext'.",
-                "settings-contradict",
-                setting="xclp-predict.leave-one-out",
-            )
-        if options.features == "model" and not settings.start_from:
-            raise kit.UserError(
-                "Setting xclp-predict.features = 'model' needs a model: set start-from.",
-                "setting-needs-setting",
-                setting="xclp-predict.features",
-            )
         if (why := options.why_no_names(settings)) is not None:
             key, needed = why
             raise kit.UserError(

@@ -72,12 +72,31 @@ def sites() -> Iterator[Site]:
                 continue
             kind = ast.unparse(node.func).rpartition(".")[2]
             where = f"{file}:{node.lineno}"
-            if kind == "ValueError" and file.startswith("fedul_flwr/config/"):
+            if kind in ("setting_error", "wrong"):
+                given = [*node.args, ast.Constant("reference-wrong")]
+                why, code = given[-3:-1] if len(node.args) > 1 else given
+                sentence = f"Setting {{key}} = {{value}}: {template(_assigned(why, tree))}."
+                yield Site(where, "UserError", _code(_assigned(code, tree)), sentence)
+            elif kind == "ValueError" and file.startswith("fedul_flwr/config/"):
                 yield Site(where, kind, "setting-not-allowed", template(node.args[0]))
             elif kind in codes:
                 named = next((k.value for k in node.keywords if k.arg == "code"), None)
                 named = named or (node.args[1] if len(node.args) > 1 else None)
                 yield Site(where, kind, _code(named) or codes[kind], template(node.args[0]))
+
+
+def _assigned(node: ast.expr, tree: ast.Module) -> ast.expr:
+    """What was assigned last to a name, before the line of ``node``."""
+    if not isinstance(node, ast.Name):
+        return node
+    values = [
+        (line.lineno, line.value)
+        for line in ast.walk(tree)
+        if isinstance(line, ast.Assign)
+        and ast.unparse(line.targets[0]) == node.id
+        and line.lineno < node.lineno
+    ]
+    return max(values, key=lambda pair: pair[0])[1] if values else node
 
 
 def _code(named: ast.expr | None) -> str:

@@ -373,7 +373,7 @@ def tune(
     if (table is None) == (runs is None):
         raise UserError("tune takes either TABLE or --runs FILE.", "options-contradict")
     from fedul_flwr.config.user_files import parse_overrides
-    from fedul_flwr.engine.flower_logs import flower_logs
+    from fedul_flwr.engine.shell import flower_logs
     from fedul_flwr.experiments.python_files import attribute
     from fedul_flwr.experiments.runs_file import RunsFile, require_committed
     from fedul_flwr.experiments.search import TRIALS, Searches, plan_searches, run_searches

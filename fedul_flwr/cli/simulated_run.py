@@ -117,7 +117,7 @@ def run(
 def _run_on_federation(name: str, overrides: Mapping[str, Any], verbose: bool) -> None:
     """Run among the SuperNodes of SuperLink ``name``, and print the summary."""
     from fedul_flwr.config.run_config import resolve
-    from fedul_flwr.engine.deployed import run_deployed
+    from fedul_flwr.engine.flower_run import run_deployed
     from fedul_flwr.results.facts import print_summary
 
     config = resolve(overrides, base_dir=Path.cwd())
@@ -140,7 +140,7 @@ def _search_settings(
     The search splits the data with the next seed, so that the run is none that it saw. The same
     call goes on with a search that was stopped. ``overrides`` are what the user has set.
     """
-    from fedul_flwr.engine.flower_logs import flower_logs
+    from fedul_flwr.engine.shell import flower_logs
     from fedul_flwr.experiments.search import Searches, plan_searches, run_searches
     from fedul_flwr.experiments.search_space import Search
     from fedul_flwr.experiments.studies import chosen_settings, read_studies, require_optuna

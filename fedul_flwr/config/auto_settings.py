@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from fedul_flwr.config.base import AUTO, Scalar, any_of
+from fedul_flwr.config.base import AUTO, Scalar, setting_error
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
-from fedul_flwr.config.shared import VIEWS, split_extension, starts_from_names
-from fedul_flwr.errors import UserError
+from fedul_flwr.config.shared import split_extension, starts_from_names
 
 AUTO_KEYS = (
     *("model", "batch-size", "local-epochs", "learning-rate", "learning-rate-schedule"),
@@ -171,31 +170,12 @@ def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
     elif chosen == "auto":
         chosen = "federation" if asks_clients else "owner"
     if chosen == "federation" and not asks_clients:
-        raise UserError(
-            f"Setting standardize = 'federation': no client takes part in method "
-            f"{settings.method!r}; 'owner' takes the server's own means and scales.",
-            "setting-needs-clients",
-            setting="standardize",
-        )
+        why = f"no client takes part in method {settings.method!r}; choose 'owner'"
+        raise setting_error("standardize", chosen, why, "method-mismatch")
     if named and chosen != "none":
-        raise UserError(
-            f"Setting standardize = {chosen!r}: the weights by start-from = "
-            f"{settings.start_from!r} are for vectors as they are; set it to 'none'.",
-            "settings-contradict",
-            setting="standardize",
-        )
-    clipping, codes = settings[DPSettings].clipping, settings.find(XCLPSettings)
-    protection = "" if clipping == "none" else f"dp.clipping = {clipping!r}"
-    if not protection and codes and codes.codes_epsilon > 0:
-        protection = "xclp.codes-epsilon"
-    if chosen == "federation" and protection:
-        raise UserError(
-            f"Setting standardize = {settings.standardize!r} lets clients send means and variances "
-            f"of their columns, which {protection} does not protect: set it to 'owner', "
-            "'constants' or 'none'.",
-            "setting-breaks-privacy",
-            setting="standardize",
-        )
+        why = f"weights by start-from = {settings.start_from!r} are for vectors as they are"
+        raise setting_error("standardize", chosen, why, "settings-contradict")
+    codes = settings.find(XCLPSettings)
     how = settings.standardize_sum
     if chosen == "federation" and how == "auto":
         hidden = (
@@ -205,39 +185,6 @@ def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
     resolved = settings.model_copy(update={"standardize": chosen, "standardize_sum": how})
     resolved.require_effect()
     return resolved
-
-
-def refuse_other_kind(
-    settings: RunConfig,
-    input_shape: tuple[int, ...],
-    model_shape: tuple[int, ...] | None = None,
-) -> None:
-    """Refuse settings that have no effect, because they are for the other kind of points."""
-    if settings.standardize == "owner" and settings.measure_forgetting:
-        raise UserError(
-            "Setting measure-forgetting = true needs the clients' points as they see them, and "
-            "with standardize = 'owner' the server does not have their means and scales: leave it "
-            "out.",
-            "settings-contradict",
-            setting="measure-forgetting",
-        )
-    if settings.standardize == "constants" and settings.features:
-        raise UserError(
-            "Setting standardize = 'constants' takes means and scales of columns, and features "
-            "have none: choose 'owner' or 'federation'.",
-            "settings-contradict",
-            setting="standardize",
-        )
-    inputs = kind_of(model_shape or input_shape)
-    settings.require_effect({"points": kind_of(input_shape), "inputs": inputs})
-    for other in VIEWS.keys() - {inputs}:
-        if settings.augment in VIEWS[other]:
-            raise UserError(
-                f"Setting augment = {settings.augment!r} is for {other}, and the data are "
-                f"{inputs}: choose {any_of([repr(view) for view in ('none', *VIEWS[inputs])])}.",
-                "setting-unfit-for-data",
-                setting="augment",
-            )
 
 
 def kind_of(input_shape: tuple[int, ...]) -> str:

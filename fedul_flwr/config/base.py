@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
@@ -77,24 +77,33 @@ def column_name(text: str) -> str:
 ColumnName = Annotated[str, AfterValidator(column_name)]
 
 
+WITHOUT_EFFECT = "setting-without-effect"
+
+
 class OnlyWith(NamedTuple):
-    """Annotation of a setting that has an effect only with some values of another one.
+    """Annotation of a setting that goes only with some values of another one.
 
     Attributes
     ----------
     key : the other setting; or ``points`` and ``inputs`` for the kind of the points as they are
         stored and as the model takes them, ``images``, ``vectors`` or ``texts``.
-    values : its values with which the setting has an effect; without values: it is set.
-    without : whether these are the values with which the setting has no effect.
+    values : its values with which the setting goes; without values: it is set.
+    without : whether these are the values with which the setting does not go.
+    of : values of the annotated setting that the rule is about; without any all but its default.
     idle : values of the annotated setting that need nothing, beside its default.
     or_strong_views : whether a method with strong views will do, too.
+    code : of the error. A setting without effect is to be left out.
+    why : the reason, if it is another one.
     """
 
     key: str
     values: tuple[Scalar, ...] = ()
     without: bool = False
+    of: tuple[Scalar, ...] = ()
     idle: tuple[Scalar, ...] = ()
     or_strong_views: bool = False
+    code: str = WITHOUT_EFFECT
+    why: str = ""
 
     def matches(self, value: Scalar | None) -> bool:
         """Whether the setting has an effect where the other one has this value; ``None`` is that of
@@ -106,15 +115,31 @@ class OnlyWith(NamedTuple):
     def __str__(self) -> str:
         return " ".join(filter(None, self.words))
 
+    def error(self, key: str, value: Scalar, kind: str | None = None) -> UserError:
+        """The error about the annotated setting; ``kind`` is that of the points, if it counts."""
+        is_idle = self.code == WITHOUT_EFFECT
+        goes = "has an effect only" if is_idle else "goes only"
+        data = f", and the data are {kind}" if kind else ""
+        end = self.because or ": leave it out" * is_idle
+        return UserError(
+            f"Setting {key} = {shown(value)} {goes} {self}{data}{end}.",
+            self.code,
+            setting=key,
+        )
+
+    @property
+    def because(self) -> str:
+        """The reason as the end of a sentence; empty without one."""
+        return f": {self.why}" if self.why else ""
+
     @property
     def words(self) -> tuple[str, str, str]:
         """``with`` or ``without``, what it is with, as users write it, and what else will do."""
-        values = [repr(v).lower() if isinstance(v, bool) else repr(v) for v in self.values]
-        allowed = any_of(values)
+        allowed = any_of([shown(value) for value in self.values])
         more = "or a method with strong views" if self.or_strong_views else ""
         if self.key in KINDS:
             return "with", allowed.replace("'", ""), more
-        if not values:
+        if not self.values:
             return "without" if self.without else "with", self.key, more
         return "with", f"{self.key} {'other than' if self.without else '='} {allowed}", more
 
@@ -129,13 +154,17 @@ KINDS = ("points", "inputs")
 
 
 def only_with(key: str, *values: Scalar, **more: Any) -> OnlyWith:
-    """Annotation of a setting that has an effect if ``key`` has one of ``values`` (or is set)."""
-    return OnlyWith(key, values, **more)
+    """Annotation of a setting that goes only with ``values`` of ``key`` (or if that is set).
+
+    With ``of`` it is about these values of the annotated setting alone, and the two contradict.
+    """
+    code = "settings-contradict" if more.get("of") else WITHOUT_EFFECT
+    return OnlyWith(key, values, **{"code": code, **more})
 
 
 def only_without(key: str, *values: Scalar, **more: Any) -> OnlyWith:
-    """Annotation of a setting that has no effect if ``key`` has one of ``values`` (or is set)."""
-    return OnlyWith(key, values, without=True, **more)
+    """Annotation of a setting that does not go with ``values`` of ``key`` (or if that is set)."""
+    return only_with(key, *values, without=True, **more)
 
 
 def _kebab(name: str) -> str:
@@ -291,9 +320,15 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value for a message, cut at 100 characters."""
-    text = repr(value)
+    """A value for a message as users write it, cut at 100 characters."""
+    text = repr(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= 100 else f"{text[:100]}…"
+
+
+def setting_error(key: str, value: object, why: str, code: str) -> UserError:
+    """The error that a setting cannot have this value, and why."""
+    end = "" if why.endswith("?") else "."
+    return UserError(f"Setting {key} = {shown(value)}: {why}{end}", code, setting=key)
 
 
 USER_PATH = "FEDUL_PATH"
@@ -326,6 +361,7 @@ def modules_from(folder: Path | None) -> Iterator[None]:
 def load_reference(reference: str, setting: str) -> Any:
     """Import the object ``package.module:name``; errors name ``setting``."""
     module, _, attribute = reference.partition(":")
+    wrong = partial(setting_error, setting, reference, code="reference-wrong")
     searched = _searched.get()
     if module.startswith("fedul_flwr."):
         searched = ()  # ours: nobody's folder is needed
@@ -333,34 +369,18 @@ def load_reference(reference: str, setting: str) -> Any:
         if folder not in sys.path:
             sys.path.append(folder)  # last, so that it cannot shadow an installed module
     if not all(part.isidentifier() for part in module.split(".")):
-        raise UserError(
-            f"Setting {setting} = {reference!r}: must be 'package.module:name'.",
-            "reference-wrong",
-            setting=setting,
-        )
+        raise wrong("must be 'package.module:name'")
     with user_code(f"Setting {setting} = {reference!r}"):
         try:
             imported = importlib.import_module(module)
         except ImportError as err:
-            raise UserError(
-                f"Setting {setting} = {reference!r}: cannot import it ({err}).",
-                "reference-wrong",
-                setting=setting,
-            ) from err
+            raise wrong(f"cannot import it ({err})") from err
     if _is_ours(imported):
-        raise UserError(
-            f"Setting {setting} = {reference!r}: its name is 'fedul_flwr.{reference}', everywhere.",
-            "reference-wrong",
-            setting=setting,
-        )
+        raise wrong(f"its name is 'fedul_flwr.{reference}', everywhere")
     try:
         return getattr(imported, attribute)
     except AttributeError:
-        raise UserError(
-            f"Setting {setting} = {reference!r}: module {module!r} has no {attribute!r}.",
-            "reference-wrong",
-            setting=setting,
-        ) from None
+        raise wrong(f"module {module!r} has no {attribute!r}") from None
 
 
 def _is_ours(module: ModuleType) -> bool:
@@ -400,10 +420,7 @@ def user_code(what: str) -> Iterator[None]:
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        origin = _origin(error)
-        why = " ".join(str(error).split())
-        raised = f"{type(error).__name__}{f': {why}' if why else ''}".rstrip(".")
-        raise UserError(f"{what} raises {raised}{origin}.", "own-code-failed") from error
+        raise UserError(f"{what} raises {error_in_words(error)}.", "own-code-failed") from error
 
 
 def user_code_error(error: BaseException, what: str) -> UserError | None:
@@ -418,7 +435,7 @@ def user_code_error(error: BaseException, what: str) -> UserError | None:
 
 def error_in_words(error: BaseException) -> str:
     """Type and text of an error on one line, and the line of a user's own code that raised it."""
-    why = " ".join(str(error).split())[:_MOST_WHY]
+    why = " ".join(str(error).split())[:_MOST_WHY].rstrip(".")
     return f"{type(error).__name__}{f': {why}' if why else ''}{_origin(error)}"
 
 

@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from fedul_flwr.config.base import AUTO, KINDS, OnlyWith, Settings, word_of
+from fedul_flwr.config.base import AUTO, KINDS, OnlyWith, Settings, any_of, shown, word_of
+from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import all_sections, users_of
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.config.user_files import FLOWER_ROUNDS, ROUNDS
@@ -37,13 +38,19 @@ def settings_page() -> str:
     parts = [
         "# Settings",
         "",
-        "Written by `make docs` from the classes in `fedul_flwr/config/`. Set them with",
+        "Written by `make docs` from the classes of settings and the methods. Set them with",
         "`-c 'key=value key=value'` or `--run-config FILE.toml`; a key of a table is `table.key`.",
         "A key that has no effect in a run is refused; with what it has one is behind its meaning.",
         "",
         "## Shared by all methods",
         "",
         *_table(SharedSettings),
+        "",
+        "## Methods",
+        "",
+        "| method | how it learns | data that it needs | paper |",
+        "|---|---|---|---|",
+        *(f"| `{m.name}` | {m.line} | {m.needs} | {m.paper} |" for m in METHODS.values()),
     ]
     for name, kind in all_sections().items():
         parts += ["", f"## `{name}`", "", introduction(kind), ""]
@@ -72,8 +79,12 @@ def describe(kind: type[Settings]) -> Iterator[SettingNote]:
     defaults = kind().to_flat()
     for key, field in zip(defaults, kind.model_fields.values(), strict=True):
         meaning = " ".join((field.description or "").split())
-        if rules := kind.rules().get(key.replace("-", "_")):
-            meaning += f" Only {' and '.join(map(_as_code, rules))}."
+        rules = kind.rules().get(key.replace("-", "_"), ())
+        if always := [_as_code(rule) for rule in rules if not rule.of]:
+            meaning += f" Only {' and '.join(always)}."
+        for rule in rules:
+            values = any_of([f"`{shown(value)}`".replace("'", "") for value in rule.of])
+            meaning += f" {values} only {_as_code(rule)}." * bool(rule.of)
         yield SettingNote(prefix + key, json.dumps(defaults[key]), _allowed(field), meaning)
 
 

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from fedul_flwr.config.base import OR_ADAPTIVE, Settings, only_with, only_without
 from fedul_flwr.config.sections import DPSettings
-from fedul_flwr.config.shared import NEW_SPLIT, SIMULATED
+from fedul_flwr.config.shared import MORE_THAN_MODELS, NEW_SPLIT, SIMULATED
 
 LABELED_CLIENTS = only_without("scenario.labels-at", "server")
 LABELED_SERVER = only_without("scenario.labels-at", "clients")
@@ -57,7 +57,11 @@ class ServerTrainingSettings(Settings):
     """Epochs per round."""
     learning_rate: Annotated[float, Field(ge=0), LABELED_SERVER] = 0.0
     """Step size (learning rate) at the server; 0 takes the shared `learning-rate`."""
-    when: Annotated[Literal["auto", "before", "after", "parallel"], LABELED_SERVER] = "auto"
+    when: Annotated[
+        Literal["auto", "before", "after", "parallel"],
+        LABELED_SERVER,
+        only_without("base", *MORE_THAN_MODELS, of=("parallel",), why="they count clients' steps"),
+    ] = "auto"
     """When the server trains in a round: `before` the clients; `after` them, from the mean of their
     models; or in `parallel`, from the model that they receive, and its model has half of the weight
     in the mean. `auto` is the order of the method's paper: `after` for `semifl`, `fedul-finetune`
@@ -88,17 +92,17 @@ class UnlabeledSetSettings(Settings):
     """Whether sets of one client may share points (`shared`: the paper's benchmark)."""
     prior_noise: Annotated[float, Field(ge=0, le=1e6), SIMULATED] = 0.0
     """Noise epsilon on the priors that clients use (table E.9); 0 is exact."""
-    prior_counts: Annotated[int, Field(ge=0, le=1_000_000), SIMULATED] = 0
+    prior_counts: Annotated[
+        int,
+        Field(ge=0, le=1_000_000),
+        SIMULATED,
+        only_without("fedul.prior-noise", code="settings-contradict"),
+    ] = 0
     """Labels per set, drawn at random, from which clients estimate its class priors (posterior mean
     under Jeffreys' prior); 0 is exact."""
 
     @model_validator(mode="after")
     def _check_sets(self) -> Self:
-        if self.prior_counts and self.prior_noise:
-            raise ValueError(
-                "fedul.prior-counts and fedul.prior-noise exclude each other: "
-                "class priors are estimated from labels, or exact with noise"
-            )
         if 0 < self.num_sets_max < self.num_sets:
             raise ValueError(
                 f"fedul.num-sets-max = {self.num_sets_max} must be 0 or at least "
@@ -133,18 +137,9 @@ class FedULSettings(AdmissionSettings):
     learn_priors: Annotated[bool, only_with("fedul.surrogate-loss", "nll")] = False
     """Clients learn Pi from the model within the uncertainty of what they were told (intervals or
     counts; in a simulation `prior-counts` or `prior-noise`). Exact rows stay as they are told."""
-    fewer_sets: bool = False
+    fewer_sets: Annotated[bool, only_without("fedul.strict-rank", of=(True,))] = False
     """Accept clients with fewer sets than classes, at least two: other clients' sets have to tell
     the classes apart that its own do not. With `share-priors` the server checks that they do."""
-
-    @model_validator(mode="after")
-    def _check_own(self) -> Self:
-        if self.fewer_sets and self.strict_rank:
-            raise ValueError(
-                "fedul.fewer-sets and fedul.strict-rank exclude each other: "
-                "fewer sets than classes have a rank below K"
-            )
-        return self
 
 
 def fewer_sets(options: AdmissionSettings) -> bool:
@@ -179,7 +174,9 @@ class LabelSourceSettings(Settings):
     """Where labels are (FedMatch, section 2.2)."""
 
     table: ClassVar[str] = "scenario"
-    labels_at: Literal["clients", "server"] = "clients"
+    labels_at: Annotated[
+        Literal["clients", "server"], only_without("base", "local", of=("server",))
+    ] = "clients"
     """Who has labels: the clients for some of their points, or only the server, which then trains
     on its own labeled set in every round (table `server`)."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from fedul_flwr.config.base import Settings, load_reference, nearest, shown
+from fedul_flwr.config.base import Settings, load_reference, nearest, setting_error
 from fedul_flwr.config.method_settings import (
     ConsistencySettings,
     LabelSettings,
@@ -170,18 +170,10 @@ def find_method(name: str) -> Method:
     if name in METHODS:
         return METHODS[name]
     if ":" not in name:
-        hint = nearest(name, METHODS)
-        raise UserError(
-            f"Setting method = {shown(name)}: must be one of {', '.join(METHODS)} "
-            f"or 'package.module:NAME'{hint or '.'}",
-            "unknown-name",
-            setting="method",
-        )
+        choices = f"{', '.join(METHODS)} or 'package.module:NAME'{nearest(name, METHODS)}"
+        why = f"must be one of {choices}"
+        raise setting_error("method", name, why, "unknown-name")
     method = load_reference(name, "method")
     if not isinstance(method, Method):
-        raise UserError(
-            f"Setting method = {name!r} is no Method of fedul_flwr.config.methods.",
-            "own-method-wrong",
-            setting="method",
-        )
+        raise setting_error("method", name, "it is no fedul_flwr.Method", "own-method-wrong")
     return method

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedul_flwr.config.base import Settings
+from fedul_flwr.config.base import Settings, setting_error
 from fedul_flwr.config.method_settings import (
     AdmissionSettings,
     LabelSourceSettings,
@@ -21,7 +21,6 @@ from fedul_flwr.config.trusted_modules import BUILT_IN, named_modules
 from fedul_flwr.errors import OwnDataError, UserError
 
 NotNegative = Annotated[float, Field(ge=0)]
-Rule = tuple[bool, str, str]
 
 FOR_SIMULATIONS = ("paillier", "ot")
 """Values of `xclp.secure` that take for granted that clients do not lie. Paillier: nothing proves
@@ -117,50 +116,12 @@ class OwnerLimits(Settings):
 
     def check_run(self, settings: RunConfig) -> None:
         """Refuse a run that does less than the owner wants."""
-        is_strange = settings.method not in (self._allowed_methods or METHODS)
-        pools = settings.standardize == "federation" and settings.standardize_sum != "masked"
-        has = "standardize = 'federation' without standardize-sum = 'masked'"
-        tells = settings.sends_class_masses and not self.allow_class_shares
-        shows_updates = shows_sums = False
-        if self.require_secure_sum:
-            method = find_method(settings.method)
-            shows_updates = method.trains and method.updates and not settings.sums_updates
-            shows_sums = settings.makes_heads and not settings.sums_heads
-        # Whether the run breaks the rule, the run's setting, and the key of the limit.
-        rules: list[Rule] = [
-            (is_strange, f"method = {settings.method!r}", "allow-methods"),
-            (pools and not self.allow_column_means, has, "allow-column-means"),
-            (tells, "test-prior = 'sets'", "allow-class-shares"),
-            (
-                0 < self.max_rounds < settings.num_rounds,
-                f"num-rounds = {settings.num_rounds}",
-                "max-rounds",
-            ),
-            (shows_updates, "secure-sum = 'off'", "require-secure-sum"),
-            (
-                shows_sums,
-                "closed-form.sum = 'plaintext'",
-                "require-secure-sum",
-            ),
-            *self._privacy_rules(settings),
-            *self._model_rules(settings),
-        ]
         for section in settings.sections.values():
-            if isinstance(section, XCLPSettings):
-                if section.secure in FOR_SIMULATIONS:
-                    raise UserError(
-                        f"Setting xclp.secure = {section.secure!r} is for simulations alone: among "
-                        "owners one that lies could read the others' codes. Choose 'rlwe'.",
-                        "setting-for-simulations",
-                        setting="xclp.secure",
-                    )
-                rules += self._propagation_rules(settings, section)
-            if isinstance(section, AdmissionSettings):
-                shares = section.share_priors and not self.allow_priors
-                rules.append((shares, "fedul.share-priors = true", "allow-priors"))
-        for is_broken, has, key in rules:
-            if is_broken:
-                raise self._refusal(has, key)
+            if isinstance(section, XCLPSettings) and section.secure in FOR_SIMULATIONS:
+                why = "it takes for granted that no owner lies; choose 'rlwe'"
+                raise setting_error("xclp.secure", section.secure, why, "setting-for-simulations")
+        for limit, setting in self._broken(settings):
+            raise self._refusal(setting, limit)
 
     def _refusal(self, setting: str, limit: str) -> UserError:
         return UserError(
@@ -174,84 +135,89 @@ class OwnerLimits(Settings):
     def _allowed_methods(self) -> list[str]:
         return [name.strip() for name in self.allow_methods.split(",") if name.strip()]
 
-    def _model_rules(self, settings: RunConfig) -> list[Rule]:
-        """With ``check-models`` a run in which the client cannot tell what a model may be."""
-        checks = self.check_models and find_method(settings.method).trains
-        privacy, side = settings[DPSettings], settings.find(LabelSourceSettings)
-        clips = settings.max_update_norm > 0 or privacy.clipping != "none"
-        at_server = side is None or side.labels_at == "server"
-        learns = settings.find(ServerTrainingSettings) is not None and at_server
-        start = settings.start_from and not self.approved_starts
-        rules = [
-            (settings.base not in PLAIN_MEANS, f"base = {settings.base!r}"),
-            (not clips, "max-update-norm = 0 without dp.clipping"),
-            (learns, "training at the server"),
-            (settings.makes_heads, "a head in closed form"),
-            (bool(start), f"start-from = {settings.start_from!r}"),
-        ]
-        return [(checks and is_broken, has, "check-models") for is_broken, has in rules]
+    def _broken(self, settings: RunConfig) -> Iterator[tuple[str, str]]:
+        """Limits that a run does not keep, each with the run's setting."""
+        if settings.method not in (self._allowed_methods or METHODS):
+            yield "allow-methods", f"method = {settings.method!r}"
+        pools = settings.standardize == "federation" and settings.standardize_sum != "masked"
+        if pools and not self.allow_column_means:
+            has = "standardize = 'federation' without standardize-sum = 'masked'"
+            yield "allow-column-means", has
+        if settings.sends_class_masses and not self.allow_class_shares:
+            yield "allow-class-shares", "test-prior = 'sets'"
+        if 0 < self.max_rounds < settings.num_rounds:
+            yield "max-rounds", f"num-rounds = {settings.num_rounds}"
+        for section in settings.sections.values():
+            if isinstance(section, AdmissionSettings):
+                if section.share_priors and not self.allow_priors:
+                    yield "allow-priors", "fedul.share-priors = true"
+            elif isinstance(section, XCLPSettings):
+                yield from self._broken_by_codes(settings, section)
+        method = find_method(settings.method)
+        if self.require_secure_sum:
+            if method.trains and method.updates and not settings.sums_updates:
+                yield "require-secure-sum", "secure-sum = 'off'"
+            if settings.makes_heads and not settings.sums_heads:
+                yield "require-secure-sum", "closed-form.sum = 'plaintext'"
+        if method.trains:
+            yield from self._broken_by_noise(settings)
+            yield from self._broken_by_models(settings) if self.check_models else ()
 
-    def _propagation_rules(self, settings: RunConfig, xclp: XCLPSettings) -> list[Rule]:
-        public = xclp.secure == "plaintext"
-        same_seed = xclp.codes_seed == "run"
-        labeled = xclp.min_labeled_clients
-        trained = settings.value("xclp-predict.features") in (None, "model")
-        rules = [
-            (self.fixed_features and trained, "features of a trained model", "fixed-features"),
-            (
-                self.max_epsilon > 0 and not xclp.codes_epsilon,
-                "xclp.codes-epsilon = 0",
-                "max-epsilon",
-            ),
-            (public and not self.allow_plaintext, "xclp.secure = 'plaintext'", "allow-plaintext"),
-            (
-                same_seed and not self.allow_known_seed,
-                "xclp.codes-seed = 'run'",
-                "allow-known-seed",
-            ),
-            (
-                labeled < self.min_labeled_clients,
-                f"xclp.min-labeled-clients = {labeled}",
-                "min-labeled-clients",
-            ),
-        ]
-        for name, epsilon, largest in (
-            ("codes-epsilon", xclp.codes_epsilon, self.max_codes_epsilon),
-            ("labels-epsilon", xclp.labels_epsilon, self.max_labels_epsilon),
-        ):
-            is_broken = largest > 0 and not 0 < epsilon <= largest  # 0 adds no noise
-            rules.append((is_broken, f"xclp.{name} = {epsilon:g}", f"max-{name}"))
-        return rules
-
-    def _privacy_rules(self, settings: RunConfig) -> list[Rule]:
-        dp = settings.sections.get(DPSettings.table)
-        privacy = dp if isinstance(dp, DPSettings) else DPSettings()
-        clips, noise = privacy.clipping, privacy.noise_multiplier
-        limits_norm = self.max_clipping_norm > 0 and find_method(settings.method).trains
-        limits_noise = self.min_noise_multiplier > 0 and find_method(settings.method).trains
-        none = f"dp.clipping = {clips!r}"
-        adds_noise = clips == "client" and settings.sums_updates
+    def _broken_by_noise(self, settings: RunConfig) -> Iterator[tuple[str, str]]:
+        privacy = settings[DPSettings]
+        clipping = f"dp.clipping = {privacy.clipping!r}"
+        adds_noise = privacy.clipping == "client" and settings.sums_updates
         adds_noise |= settings.makes_heads and settings[HeadSettings].epsilon > 0
-        counted = self.max_epsilon > 0 and find_method(settings.method).trains
-        return [
-            (
-                counted and not adds_noise,
-                f"{none} and secure-sum = {settings.secure_sum!r}",
-                "max-epsilon",
-            ),
-            (limits_norm and clips != "client", none, "max-clipping-norm"),
-            (
-                limits_norm and privacy.norm > self.max_clipping_norm,
-                f"dp.norm = {privacy.norm:g}",
-                "max-clipping-norm",
-            ),
-            (limits_noise and clips == "none", none, "min-noise-multiplier"),
-            (
-                limits_noise and noise < self.min_noise_multiplier,
-                f"dp.noise-multiplier = {noise:g}",
-                "min-noise-multiplier",
-            ),
-        ]
+        if self.max_epsilon > 0 and not adds_noise:
+            yield "max-epsilon", f"{clipping} and secure-sum = {settings.secure_sum!r}"
+        if self.max_clipping_norm > 0:
+            if privacy.clipping != "client":
+                yield "max-clipping-norm", clipping
+            if privacy.norm > self.max_clipping_norm:
+                yield "max-clipping-norm", f"dp.norm = {privacy.norm:g}"
+        if self.min_noise_multiplier > 0:
+            if privacy.clipping == "none":
+                yield "min-noise-multiplier", clipping
+            if privacy.noise_multiplier < self.min_noise_multiplier:
+                has = f"dp.noise-multiplier = {privacy.noise_multiplier:g}"
+                yield "min-noise-multiplier", has
+
+    def _broken_by_models(self, settings: RunConfig) -> Iterator[tuple[str, str]]:
+        """What leaves a client unable to tell what a model may be (``check-models``)."""
+        side = settings.find(LabelSourceSettings)
+        at_server = side is None or side.labels_at == "server"
+        if settings.base not in PLAIN_MEANS:
+            yield "check-models", f"base = {settings.base!r}"
+        if not (settings.max_update_norm > 0 or settings[DPSettings].clipping != "none"):
+            yield "check-models", "max-update-norm = 0 without dp.clipping"
+        if settings.find(ServerTrainingSettings) is not None and at_server:
+            yield "check-models", "training at the server"
+        if settings.makes_heads:
+            yield "check-models", "a head in closed form"
+        if settings.start_from and not self.approved_starts:
+            yield "check-models", f"start-from = {settings.start_from!r}"
+
+    def _broken_by_codes(
+        self, settings: RunConfig, codes: XCLPSettings
+    ) -> Iterator[tuple[str, str]]:
+        trained = settings.value("xclp-predict.features") in (None, "model")
+        if self.fixed_features and trained:
+            yield "fixed-features", "features of a trained model"
+        if self.max_epsilon > 0 and not codes.codes_epsilon:
+            yield "max-epsilon", "xclp.codes-epsilon = 0"
+        if codes.secure == "plaintext" and not self.allow_plaintext:
+            yield "allow-plaintext", "xclp.secure = 'plaintext'"
+        if codes.codes_seed == "run" and not self.allow_known_seed:
+            yield "allow-known-seed", "xclp.codes-seed = 'run'"
+        if codes.min_labeled_clients < self.min_labeled_clients:
+            has = f"xclp.min-labeled-clients = {codes.min_labeled_clients}"
+            yield "min-labeled-clients", has
+        for name, epsilon, largest in (
+            ("codes-epsilon", codes.codes_epsilon, self.max_codes_epsilon),
+            ("labels-epsilon", codes.labels_epsilon, self.max_labels_epsilon),
+        ):
+            if largest > 0 and not 0 < epsilon <= largest:  # 0 adds no noise
+                yield f"max-{name}", f"xclp.{name} = {epsilon:g}"
 
 
 _KEYS = frozenset(OwnerLimits.names())

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import Field
 
-from fedul_flwr.config.base import KINDS, Scalar, Settings, any_of, unknown_key
+from fedul_flwr.config.base import (
+    KINDS,
+    Scalar,
+    Settings,
+    any_of,
+    setting_error,
+    unknown_key,
+)
 from fedul_flwr.config.method_settings import (
     FedULSettings,
     LabelSettings,
@@ -21,10 +28,7 @@ from fedul_flwr.config.methods import METHODS, Method, find_method
 from fedul_flwr.config.sections import (
     CLOSED_FORM,
     SECTIONS,
-    DPSettings,
     HeadSettings,
-    ScaffoldSettings,
-    refuse_unaccounted,
 )
 from fedul_flwr.config.shared import BUILT_IN, PRETRAINED, RUN, SharedSettings, starts_from_names
 from fedul_flwr.config.trusted_modules import name_again, require_trusted_modules
@@ -41,24 +45,6 @@ LOCATION_SETTINGS = ("output", "resume", "tracking", "device", "lanes")
 """Settings about a run's place and machine; they do not change its results."""
 RESOLVED_SETTINGS = ("selection", "standardize", "standardize-sum", "test-prior")
 """Keys whose `auto` a run resolves by its method and data; it records what it took."""
-
-
-class Ineffective(NamedTuple):
-    """A setting that has no effect in a run: its key and value, and with what it has one."""
-
-    key: str
-    value: Scalar
-    only: str
-
-    @property
-    def error(self) -> UserError:
-        """The error that says so."""
-        value = str(self.value).lower() if isinstance(self.value, bool) else repr(self.value)
-        return UserError(
-            f"Setting {self.key} = {value} has an effect only {self.only}: leave it out.",
-            "setting-without-effect",
-            setting=self.key,
-        )
 
 
 class RunConfig(SharedSettings):
@@ -97,7 +83,7 @@ class RunConfig(SharedSettings):
     @property
     def has_sums(self) -> bool:
         """Whether a run has secure sums: of updates, for heads, or of columns alone."""
-        return super().has_sums or self.sums_heads
+        return self.sums_updates or self.sums_heads or self.standardize_sum == "masked"
 
     @property
     def sums_of_sets(self) -> tuple[bool, bool]:
@@ -114,8 +100,8 @@ class RunConfig(SharedSettings):
         value: Scalar | None = getattr(holder, name.replace("-", "_"), None)
         return value
 
-    def without_effect(self, kinds: Mapping[str, str] | None = None) -> Iterator[Ineffective]:
-        """Changed settings that have no effect because of another setting or the data.
+    def require_effect(self, kinds: Mapping[str, str] | None = None) -> None:
+        """Refuse settings that do not go with another setting or the data.
 
         Parameters
         ----------
@@ -125,20 +111,16 @@ class RunConfig(SharedSettings):
         for table, settings in (("", self), *self.sections.items()):
             for name, rules in type(settings).rules().items():
                 value = getattr(settings, name)
-                default = type(settings).model_fields[name].default
-                for rule in rules if value != default else ():
+                is_default = value == type(settings).model_fields[name].default
+                for rule in rules:
+                    if value not in rule.of if rule.of else is_default or value in rule.idle:
+                        continue
                     kind = kinds.get(rule.key) if kinds else None
                     other = kind if rule.key in KINDS else self.value(rule.key)
-                    fits = rule.matches(other) or (rule.or_strong_views and strong_views)
-                    if not fits and value not in rule.idle:
-                        key = f"{table}.{name}".lstrip(".").replace("_", "-")
-                        only = f"{rule}, and the data are {kind}" if kind else str(rule)
-                        yield Ineffective(key, value, only)
-
-    def require_effect(self, kinds: Mapping[str, str] | None = None) -> None:
-        """Refuse changed settings that have no effect; parameters as in :meth:`without_effect`."""
-        for one in self.without_effect(kinds):
-            raise one.error
+                    if not (rule.matches(other) or (rule.or_strong_views and strong_views)):
+                        raise rule.error(
+                            f"{table}.{name}".lstrip(".").replace("_", "-"), value, kind
+                        )
 
     def to_flat(self, prefix: str = "") -> dict[str, Scalar]:
         """Every setting in use; parsing it again gives an equal object."""
@@ -204,45 +186,25 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
         if table not in tables or rest not in tables[table].names():
             raise unknown_key(key, default_flat())
         if value != tables[table].defaults()[rest]:
-            raise Ineffective(key, value, f"with {users_of(table, rest)}").error
+            why = f"it has an effect only with {users_of(table, rest)}"
+            raise setting_error(key, value, why, "setting-without-effect")
     if shared.method_options:
         if shared.method in METHODS:
-            raise UserError(
-                f"Setting method-options is for methods of your own; "
-                f"{shared.method!r} has the table {shared.method!r}.",
-                "setting-without-effect",
-                setting="method-options",
+            why = f"it is for methods of your own; {shared.method!r} has a table of its name"
+            raise setting_error(
+                "method-options", shared.method_options, why, "setting-without-effect"
             )
         if method.name not in used:
-            raise UserError(
-                f"Setting method-options: method {shared.method!r} has no table {method.name!r}.",
-                "own-method-wrong",
-                setting="method-options",
-            )
+            why = f"method {shared.method!r} has no table {method.name!r}"
+            raise setting_error("method-options", shared.method_options, why, "own-method-wrong")
         values[method.name] = _parse_options(shared.method_options)
     sections = {
         name: kind.parse(values.get(name, {}), prefix=f"{name}.") for name, kind in used.items()
     }
     shared = _without_updates(shared, method, sections)
-    scaffold = sections.get("scaffold")
-    renews_by_steps = isinstance(scaffold, ScaffoldSettings) and scaffold.option == "II"
-    if renews_by_steps and shared.optimizer != "sgd":
-        raise UserError(
-            "Setting scaffold.option = 'II' needs optimizer = 'sgd', for its formula holds for SGD "
-            "only; scaffold.option = 'I' goes with every optimizer.",
-            "settings-contradict",
-            setting="scaffold.option",
-        )
     if shared.sums_updates and not method.can_sum:
-        raise UserError(
-            f"Setting secure-sum = 'on': the server of method {shared.method!r} needs more than a "
-            "sum of its clients' models.",
-            "method-mismatch",
-            setting="secure-sum",
-        )
-    privacy = sections.get("dp")
-    if isinstance(privacy, DPSettings):
-        refuse_unaccounted(shared, privacy)
+        why = f"the server of method {shared.method!r} needs more than a sum of clients' models"
+        raise setting_error("secure-sum", "on", why, "method-mismatch")
     config = RunConfig.model_construct(
         **{name: getattr(shared, name) for name in SharedSettings.model_fields}, sections=sections
     )
@@ -259,12 +221,8 @@ def _without_updates(
         return shared
     rounds = 1 + heads.refinements
     if shared.num_rounds not in (rounds, SharedSettings.model_fields["num_rounds"].default):
-        raise UserError(
-            f"Setting num-rounds = {shared.num_rounds}: method {shared.method!r} has one round and "
-            f"closed-form.refinements = {heads.refinements} more: leave it out.",
-            "setting-without-effect",
-            setting="num-rounds",
-        )
+        why = f"method {shared.method!r} has one round and closed-form.refinements more"
+        raise setting_error("num-rounds", shared.num_rounds, why, "setting-without-effect")
     return shared.model_copy(update={"num_rounds": rounds})
 
 
@@ -465,9 +423,5 @@ def _parse_options(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads("\n".join(text.split()))
     except tomllib.TOMLDecodeError:
-        raise UserError(
-            f"Setting method-options = {text!r}: must be 'key=value key=value …' "
-            "with TOML values and no spaces inside a value.",
-            "setting-not-readable",
-            setting="method-options",
-        ) from None
+        why = "must be 'key=value key=value …' with TOML values and no spaces inside a value"
+        raise setting_error("method-options", text, why, "setting-not-readable") from None

@@ -6,9 +6,15 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from fedul_flwr.config.base import AUTO, OR_AUTO, ColumnName, Settings, only_with
-from fedul_flwr.config.shared import SharedSettings
-from fedul_flwr.errors import UserError
+from fedul_flwr.config.base import (
+    AUTO,
+    OR_AUTO,
+    ColumnName,
+    Settings,
+    only_with,
+    only_without,
+)
+from fedul_flwr.config.shared import UNPROTECTED
 
 Positive = Annotated[float, Field(gt=0)]
 Unit = Annotated[float, Field(ge=0, lt=1)]
@@ -70,7 +76,7 @@ class ScaffoldSettings(Settings):
     """Control variates against client drift (Karimireddy et al. 2020)."""
 
     table: ClassVar[str] = "scaffold"
-    option: Literal["I", "II"] = "II"
+    option: Annotated[Literal["I", "II"], only_with("optimizer", "sgd", of=("II",))] = "II"
     """How clients update their variate: gradient at the global model (one more pass over the data),
     or from their steps, which is valid for SGD only."""
 
@@ -124,7 +130,9 @@ class HeadSettings(Settings):
     """Messages after the first in which clients sum again, by posteriors of the model with the head
     so far among the classes that a point's set or its client's labels allow. Method `closed-form`
     spends a round on each, and the best round is chosen as always."""
-    sum: Literal["masked", "plaintext"] = "masked"
+    sum: Annotated[
+        Literal["masked", "plaintext"], only_with("secure-sum", "off", of=("plaintext",))
+    ] = "masked"
     """With `masked` the server reads sums over three clients or more, and none of a single one
     (docs/privacy.md); with `plaintext` it sees each client's."""
     shrinkage: Annotated[float, Field(gt=0, le=1), *OR_AUTO] = AUTO
@@ -179,7 +187,14 @@ class DPSettings(Settings):
     """
 
     table: ClassVar[str] = "dp"
-    clipping: Literal["none", "server", "client"] = "none"
+    clipping: Annotated[
+        Literal["none", "server", "client"],
+        only_with("base", *PLAIN_MEANS, code=UNPROTECTED, why="others take no plain mean"),
+        only_with("head", "trained", code=UNPROTECTED, why="sums for a head have no noise"),
+        only_with("client-weights", "uniform", code=UNPROTECTED, why="noise covers equal shares"),
+        only_with("secure-sum", "off", of=("server",), code=UNPROTECTED),
+        only_without("test-prior", "sets", code=UNPROTECTED, why="their mean has no noise"),
+    ] = "none"
     """Who clips a client's update: with `server` the server sees unclipped updates, with `client`
     only clipped ones. The server adds the noise; with `secure-sum = "on"` each client adds a part.
     `none`: no clipping, no noise."""
@@ -192,44 +207,3 @@ class DPSettings(Settings):
     """Delta at which epsilon is reported; far below 1 / number of clients."""
     max_epsilon: Annotated[float, Field(ge=0), CLIPPED] = 0.0
     """The run ends before the round that would exceed this epsilon; 0 sets no limit."""
-
-
-def refuse_unaccounted(settings: SharedSettings, privacy: DPSettings) -> None:
-    """Refuse settings for which the reported epsilon would be wrong."""
-    if privacy.clipping == "none":
-        return
-    choice = f"Setting dp.clipping = {privacy.clipping!r} needs"
-    if settings.base not in PLAIN_MEANS:
-        raise UserError(
-            f"{choice} base = 'fedavg' or 'fedprox', not {settings.base!r}: "
-            "epsilon is known for a plain mean only.",
-            "setting-breaks-privacy",
-            setting="base",
-        )
-    if settings.head != "trained":
-        raise UserError(
-            f"{choice} head = 'trained': sums for a head in closed form have no noise.",
-            "setting-breaks-privacy",
-            setting="head",
-        )
-    if settings.client_weights != "uniform":
-        raise UserError(
-            f"{choice} client-weights = 'uniform', not {settings.client_weights!r}: "
-            "a client must not weigh more than its share of the noise covers.",
-            "setting-breaks-privacy",
-            setting="client-weights",
-        )
-    if settings.sums_updates and privacy.clipping == "server":
-        raise UserError(
-            f"{choice} secure-sum = 'off': the server sees no update that it could clip. "
-            "Choose dp.clipping = 'client'.",
-            "setting-breaks-privacy",
-            setting="secure-sum",
-        )
-    if settings.test_prior == "sets":
-        raise UserError(
-            f"{choice} a test-prior other than 'sets', "
-            "which tells everybody the mean of the clients' class priors without noise.",
-            "setting-breaks-privacy",
-            setting="test-prior",
-        )

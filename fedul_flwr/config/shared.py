@@ -75,6 +75,8 @@ SIMULATED = only_without("client-data")
 """Rule for settings that make the data of a simulation's clients."""
 NEW_SPLIT = only_without("labels.split")
 """Rule for settings that an earlier run's split replaces."""
+UNPROTECTED = "setting-breaks-privacy"
+"""Code of what differential privacy does not cover."""
 TEST_PRIOR_WORDS = (AUTO, "uniform", "sets", "em")
 
 
@@ -127,6 +129,9 @@ class DataSettings(Settings):
     standardize: Annotated[
         Literal["auto", "none", "constants", "owner", "federation"],
         only_with("inputs", "vectors", idle=("none",)),
+        only_without("features", of=("constants",), why="features have no columns"),
+        only_without("dp.clipping", "server", "client", of=("federation",), code=UNPROTECTED),
+        only_without("xclp.codes-epsilon", of=("federation",), code=UNPROTECTED),
     ] = "auto"
     """Standardize vectors by the means and scales in `columns` (`constants`), by those of the
     owner's own points (`owner`), or by those of all clients' points (`federation`), see
@@ -141,7 +146,9 @@ class DataSettings(Settings):
     `secure-sum` is on or sums for heads are masked, else `plaintext`."""
     image_size: Annotated[int, Field(ge=0, le=1024), only_with("points", "images")] = 0
     """Resize images to squares of this side in pixels; 0 keeps their size."""
-    image_bits: Annotated[int, Field(ge=0, le=16), only_with("points", "images")] = 0
+    image_bits: Annotated[
+        Literal[0, 8, 9, 10, 11, 12, 13, 14, 15, 16], only_with("points", "images")
+    ] = 0
     """Bits that the values of images use in files of 16 bits: 12 for values up to 4095, as X-rays
     have them. The upper 8 of them are taken. 0 takes the fewest of 8, 10, 12, 14 and 16 that hold
     all values of the training data in `dataset`; owners and `fedul-flwr predict` use the same."""
@@ -171,7 +178,9 @@ class DataSettings(Settings):
     """Fraction of the training data, with labels, that the server keeps for methods that train
     there. It is withheld from the clients under every method, so that comparisons share splits."""
     test_prior: Annotated[
-        str, only_without("fedul.surrogate-loss", "release", idle=("uniform", "em"))
+        str,
+        only_without("fedul.surrogate-loss", "release", idle=("uniform", "em")),
+        only_without("dataset", "none", of=("em",)),
     ] = AUTO
     """Class priors at test time (pi): `uniform`, K numbers separated by commas, `sets` (mean of all
     clients' sets), or `em` (train for `uniform`, estimate pi from the server's test images).
@@ -186,13 +195,6 @@ class DataSettings(Settings):
             forms = f"{LITE0}, torchvision:NAME, huggingface:NAME, run:DIRECTORY"
             hint = nearest(plain, [LITE0])
             raise ValueError(f"must be one of {forms} or 'package.module:function'{hint}")
-        return value
-
-    @field_validator("image_bits")
-    @classmethod
-    def _check_bits(cls, value: int) -> int:
-        if 0 < value < 8:
-            raise ValueError("must be 8 to 16, or 0 to take it from the training data")
         return value
 
     @field_validator("image_window")
@@ -274,6 +276,8 @@ VIEWS = {
     "vectors": ("noise", "dropout", "mixup"),
 }
 """Values of `augment` for one kind of points."""
+OTHER_KIND = "setting-unfit-for-data"
+"""Code of a setting that is for other points."""
 AUGMENTATIONS = ("auto", "none", *VIEWS["images"], *VIEWS["vectors"])
 """Built-in optimizers and augmentations; a function of the user's own is named by reference."""
 
@@ -338,7 +342,9 @@ class TrainingSettings(DataSettings):
     classes' names: `names`, by the text encoder beside the image encoder in `features`, or a
     function of your own, `package.module:function`. `names:TEXT` has `{}` where the name goes, or
     a text for each class with `|` between them (docs/features.md)."""
-    frozen_rounds: Annotated[int, Field(ge=0), only_with("start-from")] = 0
+    frozen_rounds: Annotated[
+        int, Field(ge=0), only_with("start-from"), only_without("base", "scaffold")
+    ] = 0
     """First rounds in which only the last linear layer is trained; batch norm keeps its statistics
     in them. Afterwards all layers are trained."""
     init_scale: Annotated[float, Field(gt=0), only_without("start-from")] = 1.0
@@ -383,7 +389,12 @@ class TrainingSettings(DataSettings):
     """L2 penalty of the local optimizer."""
     l1: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the L1 penalty on all parameters."""
-    augment: Annotated[str, *_name_or_reference(*AUGMENTATIONS)] = "auto"
+    augment: Annotated[
+        str,
+        *_name_or_reference(*AUGMENTATIONS),
+        *(only_with("inputs", kind, of=VIEWS[kind], code=OTHER_KIND) for kind in VIEWS),
+        only_with("mixup", of=("mixup",)),
+    ] = "auto"
     """Augmentation of local batches: `rotate` by up to 20 degrees, `flip` left-right,
     `translate-flip` (by up to 4 pixels, mirrored border), `rotate-flip` (by up to 10 degrees),
     `affine` (rotated by up to 15 degrees, scaled by 0.9 to 1.1, shifted by up to 2 pixels). For
@@ -406,8 +417,6 @@ class TrainingSettings(DataSettings):
 
     @model_validator(mode="after")
     def _check_training(self) -> Self:
-        if self.augment == "mixup" and not self.mixup:
-            raise ValueError("augment = 'mixup' needs a share of the other point: set mixup = 0.2")
         plain, _ = split_extension(self.model)
         of_torchvision = self.model.startswith(f"{PRETRAINED}:") or plain in PRETRAINED_MODELS
         if self.start_from == PRETRAINED and not of_torchvision:
@@ -459,7 +468,12 @@ variates, which have other units, and numbers of steps by which updates are scal
 class SharedSettings(TrainingSettings):
     """Settings of a run that do not belong to one method."""
 
-    base: BaseName = "fedavg"
+    base: Annotated[
+        BaseName,
+        only_with("optimizer", "sgd", of=("fednova",), why="it counts the steps of SGD"),
+        only_with("evaluate", "local", of=("local",), why="it has no combined model"),
+        only_without("test-prior", "em", of=("local",)),
+    ] = "fedavg"
     """Federated optimizer that the method wraps; with `local` clients share nothing and each
     continues from its own model."""
     fraction_train: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -473,7 +487,10 @@ class SharedSettings(TrainingSettings):
         "uniform"
     )
     """Weights of the mean over clients: equal (1/C), or by number of points n_c."""
-    selection: Literal["auto", "validation", "balanced", "heldout", "last"] = "auto"
+    selection: Annotated[
+        Literal["auto", "validation", "balanced", "heldout", "last"],
+        only_with("evaluate", "global", of=("heldout",)),
+    ] = "auto"
     """Criterion of the best round: validation error, the same with all classes weighing equally
     (`balanced`), loss on held-out unlabeled data, or the last round; `auto` takes validation if the
     server has labels, else held-out data."""
@@ -498,7 +515,7 @@ class SharedSettings(TrainingSettings):
     ] = True
     """Measure errors and all else (docs/measures.md) on the server's test set. With `false` its
     labels are not read; searches for settings use this (docs/tune.md)."""
-    measure_forgetting: bool = False
+    measure_forgetting: Annotated[bool, only_without("standardize", "owner", of=(True,))] = False
     """Also measure the error on the labeled training points at every evaluation (simulations on
     partly labeled data, and methods that train at the server)."""
     calibration: Annotated[
@@ -527,7 +544,9 @@ class SharedSettings(TrainingSettings):
     or comes back later, and for owners who approve each run."""
     round_timeout: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds a round, or the phase before the first one, waits for replies."""
-    max_update_norm: Annotated[float, Field(ge=0), only_without("base", *MORE_THAN_MODELS)] = 0.0
+    max_update_norm: Annotated[
+        float, Field(ge=0), only_without("base", *MORE_THAN_MODELS, "local")
+    ] = 0.0
     """Largest L2 norm of an update, the client's model (or FedMatch's parts) minus the global one,
     over all floating-point values (batch-norm statistics too). A larger update is refused, and its
     client counts as failed; 0 sets no bound."""
@@ -536,6 +555,7 @@ class SharedSettings(TrainingSettings):
         Literal["off", "on"],
         only_with("base", *SUMMED),
         only_with("evaluate", "global"),
+        only_without("learning-rate-schedule", "client-plateau", of=("on",)),
     ] = "off"
     """With `on` the server reads the sum of a round's updates, weights and metrics, and none of a
     single client (docs/privacy.md). Updates travel in fixed point; `max-update-norm` clips them at
@@ -544,6 +564,7 @@ class SharedSettings(TrainingSettings):
         Literal["trained", "closed-form"],
         only_with("evaluate", "global"),
         only_without("method", "xclp-predict"),
+        only_without("num-rounds", 1, of=("closed-form",), why="the last round trains nothing"),
     ] = "trained"
     """With `closed-form` the last round trains nothing: it replaces the model's last linear layer
     by one that follows from sums over all clients. It does not drift apart where clients lack
@@ -575,46 +596,10 @@ class SharedSettings(TrainingSettings):
 
     @model_validator(mode="after")
     def _check_run(self) -> Self:
-        if self.frozen_rounds and self.base == "scaffold":
-            raise ValueError(
-                f"frozen-rounds = {self.frozen_rounds} does not go with base = 'scaffold', whose "
-                "variates are of all layers: choose another base"
-            )
-        if self.sums_updates and self.learning_rate_schedule == "client-plateau":
-            raise ValueError(
-                "secure-sum = 'on' does not go with learning-rate-schedule = 'client-plateau', "
-                "whose step sizes come from what the server says to each client: choose 'plateau'"
-            )
-        if self.base == "fednova" and self.optimizer != "sgd":
-            raise ValueError(
-                "base = 'fednova' needs optimizer = 'sgd': its normalization counts SGD's steps"
-            )
-        if self.base == "local" and self.evaluate != "local":
-            raise ValueError(
-                "base = 'local' needs evaluate = 'local': there is no combined model to measure"
-            )
-        if self.head != "trained" and self.num_rounds == 1:
-            raise ValueError(
-                "head = 'closed-form' takes the last round, so that num-rounds must be 2 or more: "
-                "a head on a network that nobody has trained is method = 'closed-form'"
-            )
-        if self.base == "local" and self.test_prior == "em":
-            raise ValueError(
-                "test-prior = 'em' asks the combined model, and with base = 'local' there is none"
-            )
         described = any([self.input_shape, self.columns, self.text_column])
         if self.dataset == "none" and not (self.class_names and described):
             raise ValueError(
                 "dataset = 'none' needs class-names and input-shape, columns or text-column"
-            )
-        if self.test_prior == "em" and self.dataset == "none":
-            raise ValueError(
-                "test-prior = 'em' needs test images at the server, and dataset = 'none' has none"
-            )
-        if self.evaluate == "local" and self.selection == "heldout":
-            raise ValueError(
-                "selection = 'heldout' is a loss of the combined model: it needs evaluate = "
-                "'global'"
             )
         return self
 
@@ -622,11 +607,6 @@ class SharedSettings(TrainingSettings):
     def window(self) -> tuple[float, float] | None:
         """Center and width of what DICOM images show; None for those of each file."""
         return parse_window(self.image_window)
-
-    @property
-    def has_sums(self) -> bool:
-        """Whether a run has secure sums: of updates, or of columns alone."""
-        return self.sums_updates or self.standardize_sum == "masked"
 
     @property
     def sums_updates(self) -> bool:

@@ -21,13 +21,12 @@ def regular_file(path: Path) -> Path:
     A missing file is not refused.
     """
     try:
-        special = path.exists() and not path.is_file()
+        if not path.exists() or path.is_file():
+            return path
+        why = f"it is {'a folder' if path.is_dir() else 'a pipe or a device'}, not a file"
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {reason(error)}.", "file-not-readable") from None
-    if special:
-        what = "a folder" if path.is_dir() else "a pipe or a device"
-        raise UserError(f"{path} cannot be read: it is {what}, not a file.", "file-not-readable")
-    return path
+        why = reason(error)
+    raise UserError(f"{path} cannot be read: {why}.", "file-not-readable")
 
 
 def user_path(named: str | Path, base: Path = Path()) -> Path:
@@ -153,11 +152,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} cannot be read: No such file or directory.", "file-missing")
     try:
         return tomllib.loads(text)
-    except RecursionError:
-        raise UserError(
-            f"{path} is not a valid TOML file: it is nested too deeply.", "file-syntax"
-        ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(
             f"{path} is not a valid TOML file: {reason(error)}.", "file-syntax"
         ) from None

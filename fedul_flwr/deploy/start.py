@@ -21,8 +21,9 @@ from fedul_flwr.data.run_files.store import CURRENT_RUN
 from fedul_flwr.deploy.certificates import parse_listen
 from fedul_flwr.deploy.log_filter import FILTER, filter_output
 from fedul_flwr.deploy.status import LAST_RUN
-from fedul_flwr.engine.flower_run import scripts_directory, without_proxy
+from fedul_flwr.engine.flower_run import scripts_directory
 from fedul_flwr.engine.flower_simulation import end_processes, is_alive
+from fedul_flwr.engine.shell import without_proxy
 from fedul_flwr.engine.superlink_guard import run_superlink
 from fedul_flwr.errors import UserError
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib.util
 import json
 import os
 import re
@@ -17,13 +16,21 @@ import sys
 import sysconfig
 import tempfile
 import threading
+import time
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fedul_flwr.config.base import nearest
+from fedul_flwr.config.user_files import read_toml
+from fedul_flwr.engine.shell import without_proxy
+from fedul_flwr.engine.simulate import RunProgress, failure, stamp
 from fedul_flwr.errors import UserError
+
+if TYPE_CHECKING:
+    from fedul_flwr.config.run_config import RunConfig
 
 METHODS = ("strategies", "client_apps", "baselines")
 """Folders of methods: in a wheel inside ``fedul_flwr``, in a checkout and in the app beside it."""
@@ -96,25 +103,6 @@ def app_files(root: Path) -> Iterator[Path]:
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 _FORCED_COLORS = ("FORCE_COLOR", "CLICOLOR_FORCE")
 """Variables of notebooks, by which Flower would put colors into its answers."""
-
-
-def without_proxy(environment: Mapping[str, str]) -> dict[str, str]:
-    """A copy of environment variables in which no proxy comes between processes of this machine.
-
-    Flower's programs use httpx, which fails at its start for a SOCKS proxy, wherever it would
-    connect to, unless it has socksio: without that, such a proxy is left out.
-    """
-    env = dict(environment)
-    if importlib.util.find_spec("socksio") is None:
-        proxies = [key for key in env if key.lower().endswith("_proxy")]
-        for key in proxies:
-            if env[key].lower().startswith("socks"):
-                del env[key]
-    # gRPC does not look at no_proxy where it has a variable of its own.
-    keys = [key for key in ("no_grpc_proxy", "NO_GRPC_PROXY") if key in env]
-    for key in ("NO_PROXY", "no_proxy", *keys):
-        env[key] = ",".join(filter(None, [env.get(key), "127.0.0.1", "localhost"]))
-    return env
 
 
 class FlowerProgram:
@@ -277,26 +265,93 @@ def as_toml(settings: Mapping[str, bool | int | float | str]) -> str:
     return "".join(f"{key} = {text(value)}\n" for key, value in settings.items())
 
 
-def stamp(path: Path) -> tuple[int, int] | None:
-    """Time of change and size of a file; None if there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size
+# A run among owners, with progress and a true exit code.
+
+_POLL_SECONDS = 0.2
+_SILENT_SECONDS = 60.0
+"""A SuperLink that has not answered for as long is taken for lost."""
+_STOP_SECONDS = 20.0
 
 
-def failure(
-    why: str, error: Path, before: tuple[int, int] | None, log: Path, command: str
-) -> UserError:
-    """The error that tells why a run failed."""
-    from fedul_flwr.config.run_config import LAST_MODEL
+def run_deployed(
+    config: RunConfig, superlink: str, verbose: bool = False, *, named: bool = True
+) -> Path | None:
+    """Run on a SuperLink that is named in Flower's configuration, and wait for the end.
 
-    reason = UserError(why, "run-failed")
-    if (error.parent / LAST_MODEL).exists():  # a server app that was killed says nothing itself
-        again = f"{command} {error.parent} continues after the last complete round."
-        reason = UserError(f"{why}\n{again}", "run-failed")
-    if stamp(error) not in (None, before):
-        text = error.read_text(encoding="utf-8", errors="replace").strip()
-        reason = UserError.from_text(text) if text else reason
-    return UserError(f"{reason}\nThe log of the run is {log}.", reason.code)
+    Ctrl-C stops the run. Progress and results are read from ``config.output``, to which the
+    SuperLink's machine writes: on another machine progress shows the start and the end alone.
+    """
+    from fedul_flwr.data.run_files.store import ERROR, SUMMARY, lock_directory, require_unlocked
+
+    _refuse_unknown(superlink)
+    output = Path(config.output)
+    require_unlocked(output)
+    if not named:
+        output = lock_directory(output)
+        config = config.model_copy(update={"output": str(output)})
+    log, error = output / "flower.log", output / ERROR
+    before, summary_before = stamp(error), stamp(output / SUMMARY)
+    again = f"fedul-flwr run --federation {superlink} --resume"
+    with (
+        RunProgress(config, log_to_show=log if verbose else None) as progress,
+        contextlib.closing(FlowerProgram(os.environ)) as flwr,
+    ):
+        run = start_run(flwr, app_directory(), config.to_flat(), superlink)
+        try:
+            why = _follow(run, log, progress.poll)
+        except BaseException:
+            run.stop()
+            deadline = time.monotonic() + _STOP_SECONDS
+            while not (ended := run.end()[1] is not None) and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+            how = "The run has ended" if ended else "The run was asked to stop, without answer"
+            print(f"{how}; {again} {output} goes on with it.", file=sys.stderr)
+            raise
+    if why:
+        raise failure(why, error, before, log, again)
+    return output if stamp(output / SUMMARY) != summary_before else None
+
+
+def _follow(run: FlowerRun, log_file: Path, on_poll: Callable[[], None]) -> str:
+    """Append the log of a run to a file, and wait for the end; returns why it failed, if it has.
+
+    ``on_poll`` is called from this thread about five times a second, if the log is there.
+    """
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    start = log_file.stat().st_size if log_file.exists() else 0
+    stream, answered = run.copy_log(log_file, start), time.monotonic()
+    while True:
+        stream.join(_POLL_SECONDS)
+        on_poll()
+        if stream.is_alive():
+            answered = time.monotonic()
+            continue
+        # The log ends with the run, or the connection is broken.
+        answers, why = run.end()
+        if why is not None:
+            on_poll()  # for lines written after the last poll
+            return why
+        if answers:
+            answered = time.monotonic()
+        elif time.monotonic() - answered > _SILENT_SECONDS:
+            return (
+                f"The SuperLink {run.superlink!r} has not answered for {_SILENT_SECONDS:.0f} s. "
+                f"Once it runs, `flwr list {run.superlink}` says how the run ended."
+            )
+        time.sleep(1.0)
+        stream = run.copy_log(log_file, start)
+
+
+def _refuse_unknown(superlink: str) -> None:
+    """Refuse a name that Flower's configuration lacks; Flower names its own defaults itself."""
+    home = os.environ.get("FLWR_HOME")
+    file = (Path(home) if home else Path.home() / ".flwr") / "config.toml"
+    allowed = read_toml(file).get("superlink", {}) if file.is_file() else {}
+    if allowed and superlink not in allowed:
+        names = ", ".join(name for name, entry in allowed.items() if isinstance(entry, dict))
+        raise UserError(
+            f"--federation {superlink!r}: {file} has no such SuperLink; it has {names}"
+            f"{nearest(superlink, allowed) or '.'}",
+            "unknown-name",
+            option="--federation",
+        )

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from fedul_flwr.config.base import USER_PATH
-from fedul_flwr.engine.flower_run import without_proxy
+from fedul_flwr.engine.shell import without_proxy
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.base import error_in_words, user_code_trace
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.engine.flower_logs import plain_log
 from fedul_flwr.engine.message_log import TO_CLIENT, TO_SERVER, MessageLog
+from fedul_flwr.engine.shell import plain_log
 from fedul_flwr.errors import in_one_sentence
 from fedul_flwr.federated.flower_internals import ErrorCode, TaskIdentity
 from fedul_flwr.federated.messages import Spool, phase_of

@@ -27,9 +27,8 @@ from flwr.app import Error, Message
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.cores import refuse_cpus, usable_cpus
-from fedul_flwr.engine.flower_logs import plain_log
 from fedul_flwr.engine.in_process import LocalGrid, task_identity
-from fedul_flwr.engine.shell import fork_server, load_early, started_apart
+from fedul_flwr.engine.shell import fork_server, load_early, plain_log, started_apart
 from fedul_flwr.engine.transfer import Packed, pack
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.flower_internals import ErrorCode

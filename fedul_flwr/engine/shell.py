@@ -1,19 +1,22 @@
-"""How a command behaves in a shell: signals that end it, and printing that never fails."""
+"""How a command behaves in a shell: signals that end it, printing that never fails, its log."""
 
 from __future__ import annotations
 
 import errno
+import importlib.util
 import io
+import logging
 import multiprocessing
 import os
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import forkserver, parent_process
 from multiprocessing.context import ForkServerContext
+from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -128,6 +131,70 @@ class _Output(io.FileIO):
             os.dup2(nowhere, self.fileno())  # for processes that are started from now on, too
             os.close(nowhere)
             return len(data)
+
+
+def without_proxy(environment: Mapping[str, str]) -> dict[str, str]:
+    """A copy of environment variables in which no proxy comes between processes of this machine.
+
+    Flower's programs use httpx, which fails at its start for a SOCKS proxy, wherever it would
+    connect to, unless it has socksio: without that, such a proxy is left out.
+    """
+    env = dict(environment)
+    if importlib.util.find_spec("socksio") is None:
+        proxies = [key for key in env if key.lower().endswith("_proxy")]
+        for key in proxies:
+            if env[key].lower().startswith("socks"):
+                del env[key]
+    # gRPC does not look at no_proxy where it has a variable of its own.
+    keys = [key for key in ("no_grpc_proxy", "NO_GRPC_PROXY") if key in env]
+    for key in ("NO_PROXY", "no_proxy", *keys):
+        env[key] = ",".join(filter(None, [env.get(key), "127.0.0.1", "localhost"]))
+    return env
+
+
+# Flower's log: where it goes for a while, and its colors.
+
+
+@contextmanager
+def flower_logs(shown: int, file: Path | None = None) -> Iterator[None]:
+    """Context in which Flower shows log records from a level on; afterwards as before."""
+    import flwr.common  # noqa: F401  gives its log the handlers that are changed here
+
+    flower = logging.getLogger("flwr")
+    before = flower.level
+    if file is None:
+        flower.setLevel(shown)
+        try:
+            yield
+        finally:
+            flower.setLevel(before)
+        return
+    levels = {handler: handler.level for handler in flower.handlers}
+    written = logging.FileHandler(file, encoding="utf-8", delay=True)
+    written.setFormatter(logging.Formatter("%(levelname)s :      %(message)s"))
+    flower.setLevel(logging.INFO)
+    for handler in levels:
+        handler.setLevel(shown)
+    flower.addHandler(written)
+    try:
+        yield
+    finally:
+        flower.removeHandler(written)
+        written.close()
+        flower.setLevel(before)
+        for handler, level in levels.items():
+            handler.setLevel(level)
+
+
+def plain_log() -> None:
+    """Print Flower's log without colors, unless it goes to a terminal that wants them."""
+    for handler in logging.getLogger("flwr").handlers:
+        if isinstance(handler, logging.StreamHandler) and hasattr(handler, "colored"):
+            stream = handler.stream
+            # A notebook or a test may have replaced stderr while Flower was loaded, and closed it.
+            is_open = not getattr(stream, "closed", False)
+            is_terminal = is_open and getattr(stream, "isatty", lambda: False)()
+            handler.colored = is_terminal and not os.environ.get("NO_COLOR")
 
 
 # The process from which those that run clients are forked.

@@ -355,7 +355,7 @@ def run_here(
     import logging
 
     from fedul_flwr.data.run_files.store import LOCKS, locked
-    from fedul_flwr.engine.flower_logs import flower_logs
+    from fedul_flwr.engine.shell import flower_logs
 
     output = Path(config.output)
     log = output / "flower.log"
@@ -367,7 +367,6 @@ def run_here(
 
             run_in_process(config, count, message_log=message_log)
         elif simulation.engine == "ray":
-            from fedul_flwr.engine.flower_run import failure, stamp
             from fedul_flwr.engine.flower_simulation import run_on_ray
 
             error = output / "error.txt"
@@ -395,6 +394,31 @@ def run_here(
                 if is_new and not progress.rounds_seen:
                     _remove_others(output, {log.name, "error.txt", LOCKS})
                 raise
+
+
+def stamp(path: Path) -> tuple[int, int] | None:
+    """Time of change and size of a file; None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def failure(
+    why: str, error: Path, before: tuple[int, int] | None, log: Path, command: str
+) -> UserError:
+    """The error that tells why a run failed."""
+    from fedul_flwr.config.run_config import LAST_MODEL
+
+    reason = UserError(why, "run-failed")
+    if (error.parent / LAST_MODEL).exists():  # a server app that was killed says nothing itself
+        again = f"{command} {error.parent} continues after the last complete round."
+        reason = UserError(f"{why}\n{again}", "run-failed")
+    if stamp(error) not in (None, before):
+        text = error.read_text(encoding="utf-8", errors="replace").strip()
+        reason = UserError.from_text(text) if text else reason
+    return UserError(f"{reason}\nThe log of the run is {log}.", reason.code)
 
 
 @contextmanager

@@ -26,8 +26,7 @@ from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, keys_in_use, resolve
 from fedul_flwr.data.run_files.records import Line
 from fedul_flwr.data.run_files.store import ENVIRONMENT, SUMMARY, RunDirectory
-from fedul_flwr.engine.flower_logs import flower_logs
-from fedul_flwr.engine.shell import follow_parent
+from fedul_flwr.engine.shell import flower_logs, follow_parent
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.criterion import Criterion, Name, is_diverged, make_criterion
 from fedul_flwr.experiments.runs_file import provenance

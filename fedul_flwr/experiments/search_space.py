@@ -244,7 +244,9 @@ def changes(current: Overrides, option: Overrides) -> dict[str, Scalar]:
     gone = [
         name.replace("_", "-")
         for name, rules in SharedSettings.rules().items()
-        if any(rule.key in option and not rule.matches(result[rule.key]) for rule in rules)
+        if any(
+            rule.key in option and not (rule.of or rule.matches(result[rule.key])) for rule in rules
+        )
     ]
     result |= {key: defaults[key] for key in gone if key not in option}
     return {key: value for key, value in result.items() if current.get(key) != value}

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -26,7 +24,7 @@ from fedul_flwr.config.trusted_modules import BUILT_IN
 from fedul_flwr.data.user_content import user_content
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.disclosure import disclosures, note_decision
-from fedul_flwr.federated.ledger import Ledger, ledger_file
+from fedul_flwr.federated.ledger import Ledger, code_digest, ledger_file
 from fedul_flwr.federated.messages import APPROVAL, BECAUSE, DIGEST, WAITING, printable
 from fedul_flwr.secure.identities import OWNERS_FILE, Identities, Purpose, read_identities
 
@@ -58,7 +56,7 @@ def describe_run(settings: RunConfig, node: NodeConfig) -> dict[str, Any]:
     modules = user_content(settings, only=BUILT_IN)
     return {
         "settings": flat,
-        "code": {"fedul-flwr": _program_digest(), **modules},
+        "code": {"fedul-flwr": code_digest(), **modules},
         "sent": [f"{one.what}: to {one.reader}; {one.often}" for one in disclosures(settings)],
         "owners": _others(node),
     }
@@ -219,17 +217,3 @@ def _others(node: NodeConfig) -> list[str]:
         printable(f"{number} {' '.join(name)} {hashlib.sha256(key.encode()).hexdigest()[:16]}")
         for number, _, key, *name in owners
     ]
-
-
-@lru_cache(maxsize=1)
-def _program_digest() -> str:
-    """SHA-256 of the names and contents of all files of the program."""
-    root, total = Path(__file__).parents[1], hashlib.sha256()
-    for folder, folders, files in os.walk(root, followlinks=True):
-        folders.sort()
-        for name in sorted(files):
-            if name.endswith(".py"):
-                file = Path(folder, name)
-                total.update(f"{file.relative_to(root).as_posix()}\0".encode())
-                total.update(hashlib.sha256(file.read_bytes()).digest())
-    return total.hexdigest()

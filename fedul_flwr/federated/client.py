@@ -137,11 +137,7 @@ class Client(NumPyClient, Generic[D]):
                 return Content()
             case messages.HEAD:
                 if self.settings.sums_heads:
-                    raise UserError(
-                        "The server asked for sums of this client alone, where it may read those "
-                        "of all.",
-                        "server-asks-too-much",
-                    )
+                    raise self._of_all("its sums")
                 return Content(arrays={messages.SUMS: self.head_sums(content)})
             case _ if name in SUM_PHASES:
                 return self.sums.on_phase(name, content)
@@ -160,11 +156,6 @@ class Client(NumPyClient, Generic[D]):
         Parameters
         ----------
         content : the model, class priors, and which of :data:`HEADS` is asked for.
-
-        Raises
-        ------
-        UserError
-            If the run has no such heads.
         """
         from fedul_flwr.federated.heads import client_sums
 
@@ -176,11 +167,6 @@ class Client(NumPyClient, Generic[D]):
         Parameters
         ----------
         content : what the server has sent to compute them with.
-
-        Raises
-        ------
-        UserError
-            If the run has no such sum.
         """
         if of in HEADS:
             return self.head_sums(content)
@@ -200,10 +186,13 @@ class Client(NumPyClient, Generic[D]):
     def require_no_sum(self, what: str) -> None:
         """Refuse to tell ``what`` of this client alone in a run with secure sums."""
         if self.settings.sums_updates or self.node.require_secure_sum:
-            raise UserError(
-                f"The server asked for {what} of this client alone, where it may read sums only.",
-                "server-asks-too-much",
-            )
+            raise self._of_all(what)
+
+    def _of_all(self, what: str) -> UserError:
+        return UserError(
+            f"The server asked for {what} of this client alone, where it may read sums only.",
+            "server-asks-too-much",
+        )
 
     def require_phase(self, name: str) -> None:
         """Refuse phase ``name`` if it would tell, in a run with secure sums, what is in no sum;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -20,8 +20,9 @@ from fedul_flwr.config.method_settings import (
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import POINT_FORMATS, SET_FORMATS, NodeConfig
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.data.class_priors import class_masses, rounded_shares
-from fedul_flwr.data.columns import parse_columns
+from fedul_flwr.data.columns import Columns, parse_columns
 from fedul_flwr.data.safe_files import make_folder, save_arrays
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_priors import SetCheck, check_sets
@@ -64,6 +65,33 @@ def part_of_step(positions: Ints, settings: RunConfig, round_number: int) -> Int
     steps = scenario.streaming_steps
     step = min((round_number - 1) // scenario.rounds_per_step, steps - 1)
     return np.array_split(positions, steps)[step]
+
+
+def table_options(
+    settings: SharedSettings, columns: Columns | None, group: str = ""
+) -> TableOptions:
+    """Rules for tables of features, of which ``group`` is the column that says whose a row is."""
+    return TableOptions(
+        settings.missing,
+        settings.label_column,
+        columns,
+        settings.text_column,
+        settings.image_bits,
+        settings.window,
+        group,
+    )
+
+
+def scaling_of(
+    kind: str, columns: Columns | None, inputs: Inputs, rows: Ints
+) -> Callable[[], Scaling] | None:
+    """The scaling by ``constants`` of the columns, or of an ``owner`` with ``rows`` of ``inputs``;
+    ``None`` for that of the federation."""
+    if kind == "federation":
+        return None
+    is_owner = kind == "owner"
+    scaling = scaling_by(moments(inputs, rows), columns) if is_owner else constant_scaling(columns)
+    return lambda: scaling
 
 
 class PointShares(NamedTuple):
@@ -134,12 +162,7 @@ class ClientData:
     def table(self) -> TableOptions:
         """Rules for the client's tables of features."""
         described = self.setup.get("columns")
-        columns = parse_columns(described) if described else None
-        options = self.settings
-        return TableOptions(
-            *(options.missing, options.label_column, columns, options.text_column),
-            *(options.image_bits, options.window),
-        )
+        return table_options(self.settings, parse_columns(described) if described else None)
 
     def standardized(self, inputs: Inputs, points: Ints) -> Inputs:
         """``inputs`` as setting `standardize` says, for a client with rows ``points`` of them."""
@@ -147,13 +170,8 @@ class ClientData:
         if kind == "none" or isinstance(inputs, ScaledInputs) or len(self.model_shape) > 1:
             return inputs
         columns = None if self.settings.features else self.table.columns
-        if kind == "owner":
-            scaling = scaling_by(moments(inputs, points), columns)
-            return ScaledInputs(inputs, lambda: scaling)
-        if kind == "constants":
-            constants = constant_scaling(columns)
-            return ScaledInputs(inputs, lambda: constants)
-        return ScaledInputs(inputs, self._federation_scaling)
+        by = scaling_of(kind, columns, inputs, points) or self._federation_scaling
+        return ScaledInputs(inputs, by)
 
     def _federation_scaling(self) -> Scaling:
         if MEANS not in self.setup:

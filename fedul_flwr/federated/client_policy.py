@@ -41,13 +41,11 @@ class ClientPolicy:
     Parameters
     ----------
     registry : the clients of the run.
-    num_classes : K.
     """
 
-    def __init__(self, registry: ClientRegistry, num_classes: int) -> None:
+    def __init__(self, registry: ClientRegistry) -> None:
         self.settings = registry.settings
-        self.registry = registry
-        self.num_classes = num_classes
+        self.registry, self.num_classes = registry, registry.num_classes
 
     def accept(self, report: ClientReport, answer: Content) -> None:
         """Look at what a client says of itself; see :meth:`Strategy.accept_client`."""
@@ -71,8 +69,8 @@ class SetAdmission(ClientPolicy):
     Those whose sets cannot be used end the run or are left out (``on-client-failure``).
     """
 
-    def __init__(self, registry: ClientRegistry, num_classes: int) -> None:
-        super().__init__(registry, num_classes)
+    def __init__(self, registry: ClientRegistry) -> None:
+        super().__init__(registry)
         self._alike: dict[int, float | None] = {}
         """Condition numbers of clients whose sets are alike, until they are logged."""
 
@@ -116,13 +114,7 @@ class SetAdmission(ClientPolicy):
         )
 
     def changed(self, answers: Mapping[int, Content]) -> None:
-        """Check the rank of all clients' priors stacked, where they were shared.
-
-        Raises
-        ------
-        UserError
-            If it is below K.
-        """
+        """Refuse priors that clients have shared and whose stack has a rank below K."""
         self._log_alike()
         options = self.settings[AdmissionSettings]
         few = fewer_sets(options)
@@ -168,7 +160,10 @@ class SetAdmission(ClientPolicy):
             )
 
     def _priors(self, answer: Content) -> NDArray[np.float64]:
-        flat, shape = numbers(answer, "priors"), (count(answer, "num-sets"), self.num_classes)
+        flat, shape = (
+            numbers(answer, "priors"),
+            (count(answer, "num-sets"), self.num_classes),
+        )
         if flat.size != shape[0] * shape[1]:
             raise BadMessageError(
                 f"it sent {flat.size} class priors, not {shape[0]} x {shape[1]}", "message-form"
@@ -184,8 +179,8 @@ class LabeledClients(ClientPolicy):
     labeled, unlabeled : clients that have some, and those that have none.
     """
 
-    def __init__(self, registry: ClientRegistry, num_classes: int) -> None:
-        super().__init__(registry, num_classes)
+    def __init__(self, registry: ClientRegistry) -> None:
+        super().__init__(registry)
         self.labeled: list[ClientRef] = []
         self.unlabeled: list[ClientRef] = []
 
@@ -196,13 +191,7 @@ class LabeledClients(ClientPolicy):
             raise BadMessageError("it announced more labels than points", "message-contradicts")
 
     def changed(self, answers: Mapping[int, Content]) -> None:
-        """Remember who has labels.
-
-        Raises
-        ------
-        UserError
-            If nobody has, nor the server, and no first weights can tell classes apart.
-        """
+        """Remember who has labels; somebody must, or the first weights must tell classes apart."""
         having = {part for part, values in answers.items() if number(values, "num-labeled") > 0}
         side = self.settings[LabelSourceSettings].labels_at
         stages = self.settings.find(StageSettings)

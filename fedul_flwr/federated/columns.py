@@ -12,6 +12,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import Columns, parse_columns, unnamed_columns
@@ -27,11 +28,11 @@ from fedul_flwr.data.standardize import (
     scaling_by,
 )
 from fedul_flwr.data.types import Content, Inputs, Ints, Value, count, numbers
-from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.masked_update import Summed, fewest_summed
 from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS
-from fedul_flwr.federated.nodes import ClientRegistry, Registration
+from fedul_flwr.federated.nodes import Registration
 from fedul_flwr.federated.secure_sum import SecureSums
 from fedul_flwr.secure.vector_sum import TooFewLeftError, moments_of
 
@@ -130,17 +131,10 @@ class ColumnPooling:
     on_scaling : called with the scaling once it is known, and the moments that it comes from.
     """
 
-    def __init__(
-        self,
-        settings: RunConfig,
-        registry: ClientRegistry,
-        registration: Registration,
-        setup: Content,
-        sums: SecureSums | None,
-    ) -> None:
-        self._settings, self._sums = settings, sums
-        self._registry, self._registration = registry, registration
-        self._setup = setup
+    def __init__(self, registration: Registration, sums: SecureSums | None) -> None:
+        self._registration, self._registry = registration, registration.registry
+        self._settings, self._setup = self._registry.settings, self._registry.setup
+        self._sums = sums
         self.on_scaling: Callable[[Scaling, Moments], None] = lambda *_: None
 
     def check(self, answer: Content) -> None:
@@ -186,17 +180,13 @@ class ColumnPooling:
                 )
             sums, left = self._sums.collect(grid, Summed.COLUMNS, members, 2 * self._pooled_width)
         except TooFewLeftError as error:
-            raise UserError(
-                f"Setting standardize-sum = 'masked': {error} Choose standardize = 'owner' or "
-                "'constants'.",
-                "too-few-clients",
-                setting="standardize-sum",
-            ) from error
+            why = f"{error} Choose standardize = 'owner' or 'constants'"
+            raise setting_error("standardize-sum", "masked", why, "too-few-clients") from error
         return moments_of(sum(points[client] for client in left), sums)
 
     @property
     def _width(self) -> int:
-        return cast(list[int], self._setup.values["model-shape"])[0]
+        return self._registry.model_shape[0]
 
     @property
     def _pooled_width(self) -> int:

@@ -16,6 +16,7 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from numpy.typing import NDArray
 
+from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.grid import forwarded
@@ -101,12 +102,8 @@ class PrivateMean(FlowerStrategy):
                     f"Another release would spend epsilon = {then:.6g}, above {budget:g} "
                     f"({self.epsilon:.6g} is spent, delta {delta:g})."
                 )
-            raise UserError(
-                f"Setting dp.max-epsilon = {budget}: one round alone exceeds it; raise it or "
-                "dp.noise-multiplier.",
-                "privacy-budget",
-                setting="dp.max-epsilon",
-            )
+            why = "one round alone exceeds it; raise it or dp.noise-multiplier"
+            raise setting_error("dp.max-epsilon", budget, why, "privacy-budget")
         self._start, self._sampled = arrays, len(list(grid.get_node_ids()))
         if self.settings.clipping == "client":
             config = ConfigRecord({**config, CLIPPING_NORM: self.settings.norm})
@@ -182,12 +179,8 @@ def with_noise(arrays: ArrayRecord, deviation: float) -> ArrayRecord:
 def refuse_no_release(base: FlowerStrategy) -> None:
     """Refuse to report success for a private run whose model never changed."""
     if isinstance(base, PrivateMean) and not base.releases:
-        raise UserError(
-            f"Setting dp.clipping = {base.settings.clipping!r}: an update was missing in every "
-            "round, so nothing was released and the model is the one that the run began with.",
-            "no-update",
-            setting="dp.clipping",
-        )
+        why = "an update was missing in every round, so that the model has never changed"
+        raise setting_error("dp.clipping", base.settings.clipping, why, "no-update")
 
 
 def privacy_spent(base: FlowerStrategy) -> dict[str, Any]:

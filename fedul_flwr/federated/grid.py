@@ -173,14 +173,13 @@ NO_ANSWER = "no answer"
 class Phase:
     """Answers of an extra phase by node id, and reasons of failure for all other nodes.
 
-    Reasons are printable text: ``failures`` of nodes that did not
-    answer or reported an error, ``refusals`` of those whose answer is not what it must be. Of the
-    failures, ``unavailable`` are nodes that the SuperLink has lost; they may come back.
+    Reasons are printable text. Of the failures, ``invalid`` are nodes whose answer is not what it
+    must be, and ``unavailable`` those that the SuperLink has lost; they may come back.
     """
 
     answers: dict[int, Content] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
-    refusals: dict[int, str] = field(default_factory=dict)
+    invalid: set[int] = field(default_factory=set)
     unavailable: set[int] = field(default_factory=set)
     bytes_down: int = 0
     bytes_up: int = 0
@@ -189,7 +188,7 @@ class Phase:
         """Take over what nodes have answered when they were asked again."""
         self.answers |= later.answers
         self.failures |= later.failures
-        self.refusals |= later.refusals
+        self.invalid |= later.invalid
         self.unavailable |= later.unavailable
         self.bytes_down += later.bytes_down
         self.bytes_up += later.bytes_up
@@ -233,7 +232,7 @@ def run_phase(
     phase.bytes_down = sum(payload_bytes(message.content) for message in messages)
     received = grid.send_and_receive(messages, timeout=timeout)
     for node, reply in replies_to([message.metadata for message in messages], received):
-        if node in phase.answers or node in phase.failures or node in phase.refusals:
+        if node in phase.answers or node in phase.failures:
             continue  # the first reply counts
         if reply.has_error():
             phase.failures[node] = failure_reason(reply, node)
@@ -247,8 +246,9 @@ def run_phase(
                 check(node, answer)
             phase.answers[node] = answer
         except BadMessageError as error:
-            phase.refusals[node] = printable(str(error))
-    heard = phase.answers.keys() | phase.failures.keys() | phase.refusals.keys()
+            phase.failures[node] = printable(str(error))
+            phase.invalid.add(node)
+    heard = phase.answers.keys() | phase.failures.keys()
     phase.failures |= {node: NO_ANSWER for node in contents if node not in heard}
     return phase
 
@@ -367,19 +367,23 @@ class RoundLog:
 
     Parameters
     ----------
-    rounds_done : rounds before a resumed run.
     stop : whether a failed client ends the run (`on-client-failure`).
+
+    Attributes
+    ----------
+    record : of the current round; before the first one of the round before.
     """
 
-    def __init__(self, rounds_done: int, *, stop: bool) -> None:
-        self.record = RoundRecord(round=rounds_done)
-        self._rounds_done = rounds_done
+    def __init__(self, *, stop: bool) -> None:
+        self.record = RoundRecord(round=0)
+        self._has_begun = False
         self._stop = stop
 
     def begin(self, record: RoundRecord) -> None:
         """Start a round's record; what clients did ahead of the first round counts for it."""
         before, self.record = self.record, record
-        if before.round == self._rounds_done:
+        if not self._has_begun:
+            self._has_begun = True
             record.joined, record.failed = before.joined, before.failed
             record.failures = before.failures
             record.down.update(before.down)
@@ -405,6 +409,6 @@ class RoundLog:
 
     def fail_phase(self, phase: Phase, names: Mapping[int, str]) -> None:
         """Count the clients that failed in an extra phase; ``names`` has their names by node."""
-        reasons = {**phase.failures, **phase.refusals}
+        reasons = phase.failures
         if failures := {names[node]: reasons[node] for node in names if node in reasons}:
             self.fail(failures)

@@ -15,7 +15,7 @@ import numpy as np
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedul_flwr.config.base import AUTO
+from fedul_flwr.config.base import AUTO, setting_error
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import HeadSettings
@@ -61,21 +61,17 @@ def client_sums(client: Any, content: Content) -> Floats:
     from fedul_flwr.learning.plan import local_plan
 
     settings = client.settings
-    if not settings.makes_heads or content.values.get(OF) not in {*HEADS}:
+    number, updates = count(content, "server-round"), find_method(settings.method).updates
+    of = content.values.get(OF)
+    if not settings.makes_heads or of not in (HEADS if updates else [_turn(number)]):
         raise UserError(
-            "The server asked for sums of points that this run does not have.",
-            "server-asks-too-much",
-        )
-    of, number = Summed(str(content.values[OF])), count(content, "server-round")
-    if not find_method(settings.method).updates and of is not _turn(number):
-        raise UserError(
-            f"The server asked for {of} in round {number}, whose sums are others.",
+            f"The server asked for sums of points that round {number} does not have.",
             "server-asks-too-much",
         )
     prior = numbers(content, PRIOR)
     if len(prior) != client.num_classes or (prior < 0).any():
         raise UserError("The server sent no class priors for a head.", "message-form")
-    points, stated = client.point_shares(), of is HEADS[0]
+    points, stated = client.point_shares(), of == HEADS[0]
     chosen = points.stated if stated else points.shares.any(axis=1)
     shares = points.shares[chosen]
     try:
@@ -135,11 +131,6 @@ def check_sums(client: str, arrays: Arrays, classes: int, features: int, most: i
     Parameters
     ----------
     most : its number of points.
-
-    Raises
-    ------
-    BadMessageError
-        If numbers are missing, not finite, or of more points, or a class mass is negative.
     """
     size = (sums_size(classes, features),)
     flat = checked_array(f"{client} sent for a head", arrays, SUMS, np.float64, size)
@@ -172,13 +163,7 @@ class Made(NamedTuple):
 
 
 def last_layer(settings: RunConfig, shape: InputShape, num_classes: int) -> tuple[str, nn.Linear]:
-    """The last linear layer of a run's model, and the name of its weight.
-
-    Raises
-    ------
-    UserError
-        If there is none, or its weight is computed from other arrays.
-    """
+    """The last linear layer of a run's model, whose weight is an array, and the weight's name."""
     from fedul_flwr.models.parts import feature_layer
     from fedul_flwr.models.registry import build_model
 
@@ -186,13 +171,8 @@ def last_layer(settings: RunConfig, shape: InputShape, num_classes: int) -> tupl
     layer = feature_layer(model)
     name = next(name for name, module in model.named_modules() if module is layer)
     if f"{name}.weight" not in dict(model.named_parameters()):
-        raise UserError(
-            f"Setting model = {settings.model!r}: the weight of its last layer is computed from "
-            f"other arrays (weight normalization), and method {settings.method!r} sets it: choose "
-            "another model.",
-            "model-unfit",
-            setting="model",
-        )
+        why = f"method {settings.method!r} sets the last layer, whose weight is normalized there"
+        raise setting_error("model", settings.model, why, "model-unfit")
     return f"{name}.weight", layer
 
 
@@ -205,12 +185,8 @@ def _head_names(settings: RunConfig, shape: InputShape, num_classes: int) -> tup
     elif layer.in_features > MOST_FEATURES:
         problem = f"{layer.in_features:,} features, and sums are of {MOST_FEATURES:,} at most"
     if problem:
-        raise UserError(
-            f"Setting head = 'closed-form': model = {settings.model!r} has {problem}: choose "
-            "another model.",
-            "model-unfit",
-            setting="model",
-        )
+        why = f"it has {problem}, and no head in closed form"
+        raise setting_error("model", settings.model, why, "model-unfit")
     return name, f"{name.removesuffix('weight')}bias"
 
 
@@ -219,37 +195,27 @@ class ClosedFormHeads:
 
     Parameters
     ----------
-    settings : the run's settings, in which heads are made.
-    registry : the clients of the run.
+    registry : the clients of a run in which heads are made.
     sums : opens secure sums; ``None`` reads each client's.
     of_server : the server's own sums, if it has labels.
-    shape : of what the model takes.
-    num_classes : K.
     every : also a head before so many rounds of training, where the settings leave it to the
         method.
-
-    Raises
-    ------
-    UserError
-        If the model has no last layer that can be replaced, or too many features.
     """
 
     def __init__(
         self,
-        settings: RunConfig,
         registry: ClientRegistry,
         sums: SecureSums | None,
         of_server: OwnSums | None,
-        shape: InputShape,
-        num_classes: int,
         every: int,
     ) -> None:
-        self._settings, self._registry = settings, registry
+        self._settings = settings = registry.settings
+        self._registry = registry
         self._options, self._method = settings[HeadSettings], find_method(settings.method)
         self._sums = sums if settings.sums_heads else None
         self._of_server = of_server
         self._every = every if self._options.every == AUTO else self._options.every
-        self._names = _head_names(settings, shape, num_classes)
+        self._names = _head_names(settings, registry.model_shape, registry.num_classes)
 
     def is_alone(self, round_number: int) -> bool:
         """Whether a round makes a head and trains nothing."""
@@ -346,12 +312,8 @@ class ClosedFormHeads:
             try:
                 total, left = self._sums.collect(grid, turn, clients, len(total), model, values)
             except TooFewLeftError as error:
-                raise UserError(
-                    f"Setting closed-form.sum = 'masked': {error} With 'plaintext' the server "
-                    "reads each client's sums.",
-                    "too-few-clients",
-                    setting="closed-form.sum",
-                ) from error
+                why = f"{error} With 'plaintext' the server reads each client's sums"
+                raise setting_error("closed-form.sum", "masked", why, "too-few-clients") from error
             number = len(left)
         elif clients:
             content = Content(model, {**values, OF: turn.value})

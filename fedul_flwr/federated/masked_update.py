@@ -20,6 +20,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
@@ -235,12 +236,9 @@ def add_noise(
     sensitivity = privacy.norm + step * math.sqrt(size)
     deviation = privacy.noise_multiplier * sensitivity / math.sqrt(least)
     if deviation < 1024 * step:
-        raise UserError(
-            f"Setting dp.noise-multiplier = {privacy.noise_multiplier:g} is too small for the "
-            "steps of a secure sum among so many clients.",
-            "setting-breaks-privacy",
-            setting="dp.noise-multiplier",
-        )
+        why = "it is too small for the steps of a secure sum among so many clients"
+        multiplier = privacy.noise_multiplier
+        raise setting_error("dp.noise-multiplier", multiplier, why, "setting-breaks-privacy")
     return {
         key: value
         + step * np.rint(deviation / step * fresh_gaussians(value.size)).reshape(value.shape)
@@ -347,14 +345,11 @@ class MaskedUpdates:
             )
         require_question(state, self._question(state, asked.digest))
         number = asked.values.get(ROUND, int(state[ROUND]))
-        if (of, number) != (_of(state), int(state[ROUND])):
+        announced, last = (_of(state), int(state[ROUND])), self._settings.num_rounds
+        if (of, number) != announced or number > last:
             raise UserError(
-                "The server asked for another round or sum than it has announced.",
-                "server-out-of-turn",
-            )
-        if number > self._settings.num_rounds:
-            raise UserError(
-                f"The server asked for round {number} of a run of {self._settings.num_rounds}.",
+                f"The server asked for {of} in round {number} of {last}, and has announced "
+                f"{' in round '.join(map(str, announced))}.",
                 "server-out-of-turn",
             )
         same = f"{of} {self._node.data} ".encode() + asked.model

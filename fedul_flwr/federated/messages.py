@@ -28,7 +28,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from io import BytesIO
 from pickle import PickleBuffer
@@ -143,12 +143,22 @@ def to_records(content: Content) -> RecordDict:
 def from_records(records: RecordDict) -> Content:
     """Flower's records as content."""
     arrays, values = records.array_records.get(ARRAYS), records.config_records.get(CONFIG)
-    present = {ARRAYS: arrays is not None, CONFIG: values is not None}
-    if odd := sorted(name for name in records if not present.get(name)):
-        raise BadMessageError(
-            f"its answer has {odd[0]!r}, which is not what was asked for", "message-unasked"
-        )
+    present = {ARRAYS: arrays, CONFIG: values}
+    present_names = [name for name, record in present.items() if record is not None]
+    require_names("answer", records, (), present_names)
     return Content(to_arrays(arrays) if arrays else {}, dict(values) if values else {})
+
+
+def require_names(
+    what: str, received: Iterable[str], needed: Collection[str], more: Collection[str] = ()
+) -> None:
+    """Refuse a part of a message that lacks one of ``needed``, or has other names than allowed."""
+    if missing := sorted({*needed} - {*received}):
+        raise BadMessageError(f"its {what} has no {missing[0]!r}", "message-incomplete")
+    if odd := sorted({*received} - {*needed} - {*more}):
+        raise BadMessageError(
+            f"its {what} has {odd[0]!r}, which was not asked for", "message-unasked"
+        )
 
 
 def to_record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
@@ -465,16 +475,18 @@ def _checked(name: str, array: Array, data: bytes) -> _Form:
     announced = f"array {name!r} is announced as {array.dtype} {shape}"
     form = _form(name, array.stype, data)
     dtype, shape_seen = form.dtype, form.shape
+    rest, needed = len(data) - form.length, math.prod(shape) * dtype.itemsize
     if (
         _dtype_name(dtype) != array.dtype
         or shape_seen != shape
         or dtype.hasobject
         or min(shape, default=0) < 0
+        or rest != needed
     ):
-        raise BadMessageError(f"its {announced} and begins as {dtype} {shape_seen}", "message-form")
-    rest, needed = len(data) - form.length, math.prod(shape) * dtype.itemsize
-    if rest != needed:
-        raise BadMessageError(f"its {announced} and has {rest} bytes, not {needed}", "message-form")
+        raise BadMessageError(
+            f"its {announced}, begins as {dtype} {shape_seen} and has {rest} bytes, not {needed}",
+            "message-form",
+        )
     return form
 
 

@@ -87,6 +87,7 @@ class ClientRegistry:
     Parameters
     ----------
     settings : the run's settings.
+    setup : what clients are told in phase ``setup``.
     rounds : where failures are counted.
     accept : checks a client's answer, and fills in its report.
     changed : called with the answers of all clients whenever one was added.
@@ -100,9 +101,14 @@ class ClientRegistry:
     """
 
     def __init__(
-        self, settings: RunConfig, rounds: RoundLog, accept: Accept, changed: Changed
+        self,
+        settings: RunConfig,
+        setup: Content,
+        rounds: RoundLog,
+        accept: Accept = lambda *_: None,
+        changed: Changed = lambda _: None,
     ) -> None:
-        self.settings, self._rounds = settings, rounds
+        self.settings, self.setup, self.rounds = settings, setup, rounds
         self._accept, self._changed = accept, changed
         self.clients: list[ClientRef] = []
         self.answers: dict[int, Content] = {}
@@ -110,6 +116,16 @@ class ClientRegistry:
         self.fewest_sampled = 1
         self._absent: frozenset[ClientRef] = frozenset()
         self._reports: dict[int, ClientReport] = {}
+
+    @property
+    def model_shape(self) -> InputShape:
+        """Shape of a point as the model takes it."""
+        return tuple(cast(Sequence[int], self.setup.values["model-shape"]))
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes K."""
+        return len(cast(Sequence[str], self.setup.values.get("class-names", ())))
 
     @property
     def reports(self) -> list[ClientReport]:
@@ -128,7 +144,7 @@ class ClientRegistry:
             except BadMessageError as error:
                 reason = printable(str(error))
                 report.reason = prefix_sender(str(client), reason)
-                self._rounds.fail({str(client): reason})
+                self.rounds.fail({str(client): reason})
             self._keep_report(report)
             if report.reason:
                 refused.append(client)
@@ -166,7 +182,7 @@ class ClientRegistry:
     def leave_out_failed(self) -> None:
         """Exclude failed clients that have not come back from this round."""
         self._absent = frozenset(self.failed)
-        self._rounds.record.away = [str(client) for client in sorted(self.failed)]
+        self.rounds.record.away = [str(client) for client in sorted(self.failed)]
 
     def _keep_report(self, report: ClientReport) -> None:
         report.status = "dropped" if report.reason else "accepted"
@@ -213,7 +229,7 @@ class ClientRegistry:
         here = [client for client in chosen if client not in self._absent]
         if len(here) < len(chosen):
             gone = [str(client) for client in chosen if client in self._absent]
-            self._rounds.fail(dict.fromkeys(gone, "it has not come back since it failed"))
+            self.rounds.fail(dict.fromkeys(gone, "it has not come back since it failed"))
         return here
 
     # Extra phases
@@ -238,11 +254,11 @@ class ClientRegistry:
             self.settings.round_timeout,
             check and (lambda node, answer: check(by_node[node], answer)),
         )
-        record = self._rounds.record
+        record = self.rounds.record
         record.down["phases"] += phase.bytes_down
         record.up["phases"] += phase.bytes_up
         self.failed.update(by_node[node] for node in phase.failures)
-        self._rounds.fail_phase(phase, {node: str(client) for node, client in by_node.items()})
+        self.rounds.fail_phase(phase, {node: str(client) for node, client in by_node.items()})
         return {
             client: phase.answers[client.node_id]
             for client in sorted(contents)
@@ -251,7 +267,7 @@ class ClientRegistry:
 
     def fail(self, reasons: Mapping[ClientRef, str]) -> None:
         """Count clients as failed, each for a reason that the server has found itself."""
-        self._rounds.fail({str(client): reason for client, reason in sorted(reasons.items())})
+        self.rounds.fail({str(client): reason for client, reason in sorted(reasons.items())})
 
     def broadcast(self, grid: Grid, name: str, clients: Iterable[ClientRef]) -> None:
         """Send phase ``name`` to clients without waiting for answers; some may be disconnected."""
@@ -388,7 +404,7 @@ def _descriptions(
     names = owner_names(grid)
     stop = settings.on_client_failure == "stop"
     waits = stop and time.monotonic() < deadline
-    for node, reason in {**phase.failures, **phase.refusals}.items():
+    for node, reason in phase.failures.items():
         if waits and node in phase.unavailable:
             continue
         sender = client_label("Node", node, names.get(node, ""))
@@ -560,28 +576,24 @@ class Registration:
 
     Parameters
     ----------
-    settings, registry, rounds : of the run.
+    registry : where they are added.
     nodes : nodes that take part in round 1, with the clients that they say they run, as
         :func:`find_nodes` returns them; others may join later.
-    setup : content of phase ``setup``.
 
     Attributes
     ----------
     nodes : node ids that have taken part so far, without replaced ones.
     """
 
-    def __init__(
-        self,
-        settings: RunConfig,
-        registry: ClientRegistry,
-        rounds: RoundLog,
-        nodes: Mapping[int, int | None],
-        setup: Content,
-    ) -> None:
+    def __init__(self, registry: ClientRegistry, nodes: Mapping[int, int | None]) -> None:
+        self.registry = registry
         self.nodes = list(nodes)
         self._claimed = nodes
-        self._settings, self._registry, self._rounds = settings, registry, rounds
-        self._setup = setup
+        self._settings, self._rounds, self._setup = (
+            registry.settings,
+            registry.rounds,
+            registry.setup,
+        )
         self._owners = Owners()
         self._refused: dict[int, int | None] = {}
         """Connected nodes that were refused, with the node that has their partition, if that is the
@@ -589,7 +601,7 @@ class Registration:
 
     def update(self, grid: Grid) -> None:
         """Register clients: all nodes in the first round, later those that joined or failed."""
-        registry, record = self._registry, self._rounds.record
+        registry, record = self.registry, self._rounds.record
         if registry.clients:
             self._refresh(grid)
         else:
@@ -617,9 +629,9 @@ class Registration:
         clients = self._clients_of(answers, {}, {})
         self.nodes = [node for node in self.nodes if node not in self._refused]
         contents = {client: answers[node] for node, client in clients.items()}
-        refused = self._registry.register_all(contents)
+        refused = self.registry.register_all(contents)
         self._refused |= dict.fromkeys(client.node_id for client in refused)
-        self._rounds.record.joined = sorted(self._registry.answers)
+        self._rounds.record.joined = sorted(self.registry.answers)
 
     def _wait_for_owners(self, grid: Grid, phase: Phase) -> None:
         """Ask clients again whose owners have not decided on this run, for `connect-timeout`.
@@ -652,7 +664,7 @@ class Registration:
 
     def _refresh(self, grid: Grid) -> None:
         """Update which nodes are connected, and register only those that joined or came back."""
-        connected, registry = set(grid.get_node_ids()), self._registry
+        connected, registry = set(grid.get_node_ids()), self.registry
         self._refused = {
             node: holder
             for node, holder in self._refused.items()
@@ -681,8 +693,8 @@ class Registration:
         """Clients of new nodes, as far as no other node has them."""
         self._owners.look(grid)
         answers = self._query(grid, DESCRIBE, dict.fromkeys(nodes, Content()))
-        node_of = {client.partition_id: client.node_id for client in self._registry.clients}
-        registered = {node: self._registry.answers[number] for number, node in node_of.items()}
+        node_of = {client.partition_id: client.node_id for client in self.registry.clients}
+        registered = {node: self.registry.answers[number] for number, node in node_of.items()}
         # Owners may be more than were announced.
         is_simulated = not any(answer.values[OWN_DATA] for answer in registered.values())
         odd = refuse_odd({**registered, **answers}, len(self.nodes)) if is_simulated else {}
@@ -701,7 +713,7 @@ class Registration:
         A client may reconnect under a new node id, but a registered node keeps its id: its client
         is never another node's.
         """
-        nodes, is_first = dict(taken), not self._registry.clients
+        nodes, is_first = dict(taken), not self.registry.clients
         clients = {}
         for node in sorted(answers):
             partition, label = number(answers[node], "partition-id"), self._owners.label(node)
@@ -719,7 +731,7 @@ class Registration:
                         "name-twice",
                     )
                 text = f"{holder} has its partition-id, {partition}."
-                self._refuse(node, text, nodes[partition])
+                self._refuse(node, text, holder=nodes[partition])
             elif partition in gone and self._owners.stay({node, gone[partition]}):
                 text = f"partition-id {partition} is that of a node that is gone, and registered "
                 self._refuse(node, text + "nodes keep theirs.")
@@ -731,15 +743,17 @@ class Registration:
                 clients[node] = self._owners.client(partition, node)
         return clients
 
-    def _refuse(self, node: int, reason: str, holder: int | None = None) -> None:
-        log(WARNING, "%s takes no part: %s", self._owners.label(node), reason)
+    def _refuse(
+        self, node: int, reason: str, client: ClientRef | None = None, holder: int | None = None
+    ) -> None:
+        log(WARNING, "%s takes no part: %s", client or self._owners.label(node), reason)
         self._refused[node] = holder
 
     def _register_later(self, grid: Grid, clients: Mapping[int, ClientRef]) -> None:
         """Send the setup to new clients, and register those that are accepted."""
         contents = {}
         for node, client in clients.items():
-            before = {SETUP_BEFORE: client.partition_id in self._registry.answers}
+            before = {SETUP_BEFORE: client.partition_id in self.registry.answers}
             contents[node] = Content(self._setup.arrays, {**self._setup.values, **before})
         answers = self._query(grid, SETUP, contents)
         joined = []
@@ -747,15 +761,12 @@ class Registration:
             node, partition = client.node_id, client.partition_id
             if node not in answers:
                 continue
-            if reason := unapproved(answers[node]):
-                log(WARNING, "%s takes no part: %s", client, reason)
-                if answers[node].values[APPROVAL] != WAITING:
-                    self._refused[node] = None
-                continue
-            replaced = {c.node_id for c in self._registry.clients if c.partition_id == partition}
-            if reason := self._registry.register(client, answers[node]):
-                log(WARNING, "%s takes no part: %s", client, reason)
-                self._refused[node] = None
+            replaced = {c.node_id for c in self.registry.clients if c.partition_id == partition}
+            reason = unapproved(answers[node]) or self.registry.register(client, answers[node])
+            if reason:
+                self._refuse(node, reason, client)
+                if answers[node].values.get(APPROVAL) == WAITING:
+                    del self._refused[node]
                 continue
             self.nodes = [other for other in self.nodes if other not in replaced | {node}] + [node]
             joined.append(partition)
@@ -772,8 +783,8 @@ class Registration:
         that hangs delays one round, not every round.
         """
         phase = run_phase(grid, contents, name, self._settings.connect_timeout, check_description)
-        for node, reason in {**phase.failures, **phase.refusals}.items():
-            log(WARNING, "%s takes no part: %s", self._owners.label(node), reason)
-            if reason == NO_ANSWER or node in phase.refusals:
-                self._refused[node] = None
+        for node, reason in phase.failures.items():
+            self._refuse(node, reason)
+            if reason != NO_ANSWER and node not in phase.invalid:
+                del self._refused[node]
         return phase.answers

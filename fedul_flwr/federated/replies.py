@@ -15,11 +15,10 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, Metadata, MetricRecord, RecordDict
 
 from fedul_flwr.config.method_settings import SupervisedSettings
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.types import l2_norm, number
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError
-from fedul_flwr.federated.grid import RoundLog, replies_to
+from fedul_flwr.federated.grid import replies_to
 from fedul_flwr.federated.messages import (
     ARRAYS,
     DIAGNOSTICS,
@@ -34,6 +33,7 @@ from fedul_flwr.federated.messages import (
     metric_forms,
     payload_parts,
     printable,
+    require_names,
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
 from fedul_flwr.federated.reports import LOSS, OF_ALL, STEPS, Numbers, Reports, reports_of
@@ -46,17 +46,9 @@ Received = list[tuple[ClientRef, Message]]
 class UpdateValidator:
     """Passes valid replies on to the base, and counts clients with invalid ones as failed."""
 
-    def __init__(
-        self,
-        settings: RunConfig,
-        registry: ClientRegistry,
-        rounds: RoundLog,
-        codec: UpdateCodec,
-        num_classes: int,
-    ) -> None:
-        self._settings, self._registry, self._rounds = settings, registry, rounds
-        self._codec, self._reports = codec, reports_of(settings)
-        self._num_classes = num_classes
+    def __init__(self, registry: ClientRegistry, codec: UpdateCodec) -> None:
+        self._settings, self._registry, self._rounds = registry.settings, registry, registry.rounds
+        self._codec, self._reports = codec, reports_of(registry.settings)
         self._asked: Sequence[Metadata] = ()
         self._expected: Mapping[str, ArrayRecord] = {}
 
@@ -117,7 +109,9 @@ class UpdateValidator:
             check_metrics(reply.content, trained=trained)
             if trained:
                 masked = self._settings.sums_updates
-                check_reports(_metrics(reply), self._reports, self._num_classes, masked=masked)
+                check_reports(
+                    _metrics(reply), self._reports, self._registry.num_classes, masked=masked
+                )
             self._check_counts(client, reply, trained=trained)
 
         return self._checked([(client, heard[client]) for client in sorted(heard)], check)
@@ -179,11 +173,7 @@ class UpdateValidator:
         bound = self._settings.max_update_norm
         for name in self._codec.bounded if bound and not masked else ():
             norm = update_norm(cast(ArrayRecord, reply.content[name]), self._expected[name])
-            if norm > bound:
-                raise BadMessageError(
-                    f"its update has norm {norm:.6g}, above max-update-norm = {bound:g}",
-                    "update-too-large",
-                )
+            require_short(norm, bound, f"max-update-norm = {bound:g}")
 
     def _checked(self, received: Received, check: Callable[[ClientRef, Message], None]) -> Received:
         """Replies that pass ``check``; clients of the others count as failed."""
@@ -218,37 +208,21 @@ STARTED, ENDED = "started", "ended"
 def check_update(content: RecordDict, expected: Mapping[str, ArrayRecord]) -> None:
     """Check that arrays have the names, types and shapes of ``expected``, and finite values."""
     records = content.array_records
+    require_names("update", records, expected)
     for record, arrays in expected.items():
-        if record not in records:
-            raise BadMessageError(f"its update has no {record}", "message-incomplete")
-        of_record = "" if record == ARRAYS else f"{record}/"
-        _check_forms(of_record, records[record], arrays)
-    if odd := sorted(records.keys() - expected.keys()):
-        raise BadMessageError(
-            f"its update has {odd[0]!r}, which was not asked for", "message-unasked"
-        )
+        require_names(f"record {record!r}", records[record], arrays)
+        for name, array in arrays.items():
+            received = records[record][name]
+            for what, seen, wanted in (
+                ("shape", tuple(received.shape), tuple(array.shape)),
+                ("type", received.dtype, array.dtype),
+            ):
+                if seen != wanted:
+                    raise BadMessageError(
+                        f"its update has {what} {seen} for {name!r}, not {wanted}", "message-form"
+                    )
     if not all(is_finite(record) for record in records.values()):
         raise BadMessageError("its update is not finite", "message-out-of-range")
-
-
-def _check_forms(prefix: str, received: ArrayRecord, expected: ArrayRecord) -> None:
-    for name, array in expected.items():
-        if name not in received:
-            raise BadMessageError(f"its update has no '{prefix}{name}'", "message-incomplete")
-        what, shape = f"'{prefix}{name}'", tuple(received[name].shape)
-        if shape != tuple(array.shape):
-            raise BadMessageError(
-                f"its update has shape {shape} for {what}, not {array.shape}", "message-form"
-            )
-        if received[name].dtype != array.dtype:
-            raise BadMessageError(
-                f"its update has type {received[name].dtype} for {what}, not {array.dtype}",
-                "message-form",
-            )
-    if odd := sorted(received.keys() - expected.keys()):
-        raise BadMessageError(
-            f"its update has '{prefix}{odd[0]}', which the model has not", "message-unasked"
-        )
 
 
 def check_all_bytes(content: RecordDict) -> None:
@@ -269,26 +243,20 @@ def check_metrics(content: RecordDict, *, trained: bool) -> None:
     ----------
     trained : whether it answers a training message, and so must have the times of training.
     """
-    allowed = {METRICS, DIAGNOSTICS} if trained else {METRICS}
     records = content.metric_records
-    unasked = [*(records.keys() - allowed), *content.config_records]
-    if odd := sorted(unasked + ([] if trained else list(content.array_records))):
-        raise BadMessageError(
-            f"its reply has {odd[0]!r}, which was not asked for", "message-unasked"
-        )
-    for name in sorted(allowed - records.keys()):
-        raise BadMessageError(f"its reply has no {name}", "message-incomplete")
-    metrics = records[METRICS]
+    tables = [*records, *content.config_records, *(() if trained else content.array_records)]
+    require_names("reply", tables, {METRICS, DIAGNOSTICS} if trained else {METRICS})
     for record in records.values():
         for name, value in record.items():
             size = len(value) if isinstance(value, list) else None
             OF_ALL.get(name, Numbers(size)).check(name, value, 0)
-    times = [(DIAGNOSTICS, STARTED), (DIAGNOSTICS, ENDED)]
-    for part, name in [(METRICS, WEIGHT), *(times if trained else [(METRICS, LOSS)])]:
-        if not isinstance(records[part].get(name), (int, float)):
-            raise BadMessageError(f"its reply has no {name}", "message-incomplete")
-    if not isinstance(metrics[WEIGHT], int):
-        raise BadMessageError(f"its {WEIGHT} is no whole number", "message-form")
+    metrics = records[METRICS]
+    require_names("reply", metrics, {WEIGHT} if trained else {WEIGHT, LOSS}, metrics)
+    if trained:
+        require_names("reply", records[DIAGNOSTICS], {STARTED, ENDED}, records[DIAGNOSTICS])
+    single = [metrics[WEIGHT], *(records[DIAGNOSTICS][key] for key in (STARTED, ENDED) if trained)]
+    if not isinstance(metrics[WEIGHT], int) or any(isinstance(value, list) for value in single):
+        raise BadMessageError(f"its {WEIGHT} is no whole number, or a time none", "message-form")
     if metrics[WEIGHT] != 0 and metrics.get(NORMALIZER) == 0:
         raise BadMessageError(f"its {NORMALIZER} is 0, and it has trained", "message-contradicts")
 
@@ -302,16 +270,10 @@ def check_reports(
     ----------
     masked : whether the numbers are in a secure sum, and these only have their form.
     """
+    needed = {name for name, one in reports.items() if not one.optional and metrics[WEIGHT]}
+    require_names("reply", metrics, needed, reports)
     for name, value in metrics.items():
-        if name not in reports:
-            raise BadMessageError(
-                f"its reply has {name!r}, which was not asked for", "message-unasked"
-            )
         reports[name].check(name, value, num_classes, masked=masked)
-    if metrics[WEIGHT]:
-        required = {name for name, one in reports.items() if not one.optional}
-        for name in sorted(required - metrics.keys()):
-            raise BadMessageError(f"its reply has no {name}", "message-incomplete")
 
 
 def check_normalizer(metrics: MetricRecord, momentum: float, most_steps: float) -> None:
@@ -329,11 +291,11 @@ def check_normalizer(metrics: MetricRecord, momentum: float, most_steps: float) 
         raise BadMessageError(
             f"its {STEPS} is no whole number above 0, and it has trained", "message-form"
         )
-    if steps > most_steps:
-        raise BadMessageError(f"its {STEPS} is more than its points allow", "message-contradicts")
-    if not math.isclose(normalizer, normalizer_of(steps, momentum), rel_tol=1e-6):
+    follows = math.isclose(normalizer, normalizer_of(steps, momentum), rel_tol=1e-6)
+    if steps > most_steps or not follows:
         raise BadMessageError(
-            f"its {NORMALIZER} does not follow from its {STEPS}", "message-contradicts"
+            f"its {STEPS} are more than its points allow, or not those of its {NORMALIZER}",
+            "message-contradicts",
         )
 
 
@@ -361,9 +323,14 @@ def check_clipped(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
             if np.issubdtype(np.dtype(array.dtype), np.floating)
         )
     )
-    if length > 1.001 * norm + rounding:
+    require_short(length, 1.001 * norm + rounding, f"dp.norm = {norm:g}")
+
+
+def require_short(length: float, most: float, setting: str) -> None:
+    """Refuse an update that is longer than a setting allows."""
+    if length > most:
         raise BadMessageError(
-            f"its update has norm {length:.6g}, above dp.norm = {norm:g}", "update-too-large"
+            f"its update has norm {length:.6g}, above {setting}", "update-too-large"
         )
 
 

@@ -68,11 +68,6 @@ class Numbers:
         Parameters
         ----------
         masked : whether the numbers are in a secure sum, and ``value`` only has their form.
-
-        Raises
-        ------
-        BadMessageError
-            With the name.
         """
         numbers, form = np.asarray(value, dtype=float), self.zeros(num_classes)
         if numbers.shape != form.shape:
@@ -80,15 +75,14 @@ class Numbers:
             raise BadMessageError(f"its {name} is not {wanted}", "message-form")
         if masked:
             return
-        if not np.isfinite(numbers).all():
-            raise BadMessageError(f"its {name} is not finite", "message-out-of-range")
-        if (numbers < self.at_least).any():
-            raise BadMessageError(f"its {name} is below {self.at_least:g}", "message-out-of-range")
-        if (numbers > self.at_most).any():
-            raise BadMessageError(f"its {name} is above {self.at_most:g}", "message-out-of-range")
-        if self.total is not None and not math.isclose(numbers.sum(), self.total, abs_tol=1e-6):
+        is_within = ((self.at_least <= numbers) & (numbers <= self.at_most)).all()  # no NaN is
+        if not is_within or (
+            self.total is not None and not math.isclose(numbers.sum(), self.total, abs_tol=1e-6)
+        ):
+            total = "" if self.total is None else f", {self.total:g} together"
             raise BadMessageError(
-                f"its {name} does not add up to {self.total:g}", "message-out-of-range"
+                f"its {name} is not within {self.at_least:g} to {self.at_most:g}{total}",
+                "message-out-of-range",
             )
 
 

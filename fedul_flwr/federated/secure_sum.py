@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from logging import INFO, WARNING
 from typing import Any, cast
@@ -21,10 +21,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays, Content, Value, count
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError, UserError
-from fedul_flwr.federated.grid import RoundLog
 from fedul_flwr.federated.ledger import Asked
 from fedul_flwr.federated.masked_update import (
     BEGUN,
@@ -106,14 +104,34 @@ MOST_TIMES_MEDIAN = 2**16
 """A client with more points than this times the median drowns the others in rounding."""
 
 
+CheckArrays = Callable[[int, Arrays], object]
+"""``(client, arrays)``: refuses what a client has sent."""
+
+
+def _complaint_or(check: CheckArrays, present: Collection[int]) -> CheckArrays:
+    """Take a complaint about others, or else what passes ``check``."""
+
+    def either(client: int, arrays: Arrays) -> None:
+        if COMPLAINT in arrays:
+            check_complaint(_ORIGIN.format(client), client, arrays, present)
+        else:
+            check(client, arrays)
+
+    return either
+
+
+def _one_array(name: str, dtype: Any, size: int) -> CheckArrays:
+    """Take one row of numbers."""
+    return lambda client, arrays: checked_array(
+        _ORIGIN.format(client), arrays, name, dtype, (size,)
+    )
+
+
 class SecureSums:
     """Opens sums: of updates (:meth:`begin`, :meth:`open`) or of numbers (:meth:`collect`)."""
 
-    def __init__(
-        self, settings: RunConfig, registry: ClientRegistry, rounds: RoundLog, num_classes: int
-    ) -> None:
-        self._num_classes = num_classes
-        self._settings, self._registry, self._rounds = settings, registry, rounds
+    def __init__(self, registry: ClientRegistry) -> None:
+        self._settings, self._registry, self._rounds = registry.settings, registry, registry.rounds
         self._session: bytes = b""
         self._members: dict[int, ClientRef] = {}
         self._parts: dict[int, Arrays] = {}
@@ -139,7 +157,10 @@ class SecureSums:
         received = {name: to_arrays(record) for name, record in content.array_records.items()}
         self._start = common_records(received, received[ARRAYS], ARRAYS)
         config = dict(cast(ConfigRecord, content[CONFIG]))
-        largest, tail = largest_change(self._settings), tail_of(self._settings, self._num_classes)
+        largest, tail = (
+            largest_change(self._settings),
+            tail_of(self._settings, self._registry.num_classes),
+        )
         self._layout = Layout.of(self._start, buffers, largest, tail)
         try:
             answers = self._shared(asked, Asked(received, config).digest, Summed.UPDATE)
@@ -186,20 +207,7 @@ class SecureSums:
                 for client in present
             }
 
-            def check(
-                client: ClientRef,
-                answer: Content,
-                server: SumServer = server,
-                present: Sequence[int] = present,
-            ) -> None:
-                if COMPLAINT in answer.arrays:
-                    origin = _ORIGIN.format(client.partition_id)
-                    check_complaint(origin, client.partition_id, answer.arrays, present)
-                else:
-                    server.check_shares(client.partition_id, answer.arrays)
-
-            replies = self._registry.query(self._grid, SHARES, contents, check)
-            answers = {client.partition_id: answer.arrays for client, answer in replies.items()}
+            answers = self._ask(SHARES, contents, _complaint_or(server.check_shares, present))
             self._summands = len(present)
             if self._complaints(answers):
                 self._members = {}
@@ -212,6 +220,17 @@ class SecureSums:
             server.take_shares(answers)
             self._server = server
             return sorted(answers)
+
+    def _ask(
+        self, phase: str, contents: Mapping[ClientRef, Content], check: CheckArrays
+    ) -> dict[int, Arrays]:
+        """Arrays that clients answer, by their numbers."""
+
+        def check_answer(client: ClientRef, answer: Content) -> None:
+            check(client.partition_id, answer.arrays)
+
+        replies = self._registry.query(self._grid, phase, contents, check_answer)
+        return {client.partition_id: answer.arrays for client, answer in replies.items()}
 
     def _largest_weight(self, present: Iterable[int]) -> float:
         """What weights are divided by: a power of two, which tells less than a number of points."""
@@ -268,16 +287,13 @@ class SecureSums:
         """One attempt: whether all have sent what others need; ``None`` if some have to leave."""
         nonce = bytes_array(os.urandom(KEY_BYTES))
         content = Content(arrays={NONCE: nonce}, values={BEGUN: self._round})
-        replies = self._registry.query(
-            self._grid,
+        keys = self._ask(
             KEYS,
             dict.fromkeys(members, content),
-            lambda client, answer: check_key(_ORIGIN.format(client.partition_id), answer.arrays),
+            lambda number, arrays: check_key(_ORIGIN.format(number), arrays),
         )
-        if len(replies) < len(members):
+        if len(keys) < len(members):
             return None
-        keys = {client.partition_id: answer.arrays for client, answer in replies.items()}
-        by_number = {client.partition_id: client for client in replies}
         participants = participants_message(keys, dict.fromkeys(keys, 0))
         some = Session.from_arrays(
             min(keys), self._round, {**participants, PRIVATE: nonce, NONCE: nonce}
@@ -285,22 +301,18 @@ class SecureSums:
         self._pinned = all((answer[SIGNATURES] != UNSIGNED).any() for answer in keys.values())
         beside = neighbors(some.number, sorted(keys), self._pinned, self._apart_here(keys))
 
-        def check_sealed(client: ClientRef, answer: Content) -> None:
-            number, origin = client.partition_id, _ORIGIN.format(client.partition_id)
-            if COMPLAINT in answer.arrays:
-                check_complaint(origin, number, answer.arrays, keys)
-                return
+        def check_sealed(number: int, arrays: Arrays) -> None:
             for peer in beside[number]:
-                if not is_sealed(answer.arrays.get(f"{TO}{peer}"), FEWEST_SEALED):
-                    raise BadMessageError(f"{origin} no secret for client {peer}.")
+                if not is_sealed(arrays.get(f"{TO}{peer}"), FEWEST_SEALED):
+                    raise BadMessageError(f"{_ORIGIN.format(number)} no secret for client {peer}.")
 
-        apart = self._apart_here(keys)
-        sent = {**participants, **apart_message(apart)}
-        contents = {client: Content(arrays=sent) for client in replies}
-        replies = self._registry.query(self._grid, PEERS, contents, check_sealed)
-        sealed = {client.partition_id: answer.arrays for client, answer in replies.items()}
+        sent = Content(arrays={**participants, **apart_message(self._apart_here(keys))})
+        sealed = self._ask(
+            PEERS, dict.fromkeys(members, sent), _complaint_or(check_sealed, sorted(keys))
+        )
         if self._complaints(sealed) or len(sealed) < len(keys):
             return None
+        by_number = {client.partition_id: client for client in members}
         self._session, self._members, self._renew = some.number, by_number, False
         self._parts = {
             client: {f"{FROM}{peer}": sealed[peer][f"{TO}{client}"] for peer in beside[client]}
@@ -392,17 +404,12 @@ class SecureSums:
         server, tail = self._server, of.tail(size)
         assert server is not None
 
-        def check(client: ClientRef, answer: Content) -> None:
-            origin = _ORIGIN.format(client.partition_id)
-            checked_array(origin, answer.arrays, MASKED, np.uint32, (tail.size,))
-
         contents = {
             self._members[client]: Content({**sent, **server.shares_for(client)}, dict(shared))
             for client in sharing
         }
-        replies = self._registry.query(grid, PART, contents, check)
-        vectors = {client.partition_id: a.arrays[MASKED] for client, a in replies.items()}
-        opened = self._opened(vectors, tail)
+        answers = self._ask(PART, contents, _one_array(MASKED, np.uint32, tail.size))
+        opened = self._opened({c: arrays[MASKED] for c, arrays in answers.items()}, tail)
         if of in HEADS:
             return fixed_numbers(opened.words), opened.survivors
         return whole_numbers(opened.words, tail.digits), opened.survivors
@@ -416,21 +423,11 @@ class SecureSums:
             members = [self._members[client] for client in server.survivors]
             contents = dict.fromkeys(members, Content(arrays=server.list_message()))
             if self._pinned:
-
-                def check(client: ClientRef, answer: Content) -> None:
-                    origin, shape = _ORIGIN.format(client.partition_id), (SIGNATURE_BYTES,)
-                    checked_array(origin, answer.arrays, SIGNATURES, np.uint8, shape)
-
-                replies = self._registry.query(self._grid, CONFIRM, contents, check)
-                signed = {c.partition_id: a.arrays[SIGNATURES] for c, a in replies.items()}
+                check = _one_array(SIGNATURES, np.uint8, SIGNATURE_BYTES)
+                answers = self._ask(CONFIRM, contents, check)
+                signed = {client: arrays[SIGNATURES] for client, arrays in answers.items()}
                 contents = dict.fromkeys(members, Content(arrays=server.signed_list(signed)))
-            answers = self._registry.query(
-                self._grid,
-                UNMASK,
-                contents,
-                lambda client, answer: server.check_unmask(client.partition_id, answer.arrays),
-            )
-            shares = {c.partition_id: a.arrays for c, a in answers.items()}
+            shares = self._ask(UNMASK, contents, server.check_unmask)
             opened, liars = server.open_sum(shares, tail)
         finally:
             self._server = None

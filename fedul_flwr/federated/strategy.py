@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import INFO, WARNING
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast, runtime_checkable
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -36,20 +36,28 @@ from flwr.serverapp.strategy import (
 )
 from numpy.typing import NDArray
 
-from fedul_flwr.config.base import AUTO, Settings, checked_prior, load_reference
+from fedul_flwr.config.base import (
+    AUTO,
+    OnlyWith,
+    Settings,
+    checked_prior,
+    load_reference,
+    only_with,
+    only_without,
+    setting_error,
+)
 from fedul_flwr.config.method_settings import LabelSourceSettings, ServerTrainingSettings
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.config.sections import (
     SECTIONS,
     DPSettings,
     FedTrimmedAvgSettings,
-    HeadSettings,
     KrumSettings,
     MultiKrumSettings,
 )
-from fedul_flwr.config.shared import MORE_THAN_MODELS, starts_from_names
+from fedul_flwr.config.shared import starts_from_names
 from fedul_flwr.data.class_priors import uniform_prior
-from fedul_flwr.data.types import Arrays, Content, Floats, InputShape, Value, below, count
+from fedul_flwr.data.types import Arrays, Content, Floats, Value, below, count
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.client_policy import ClientPolicy, policy_for
 from fedul_flwr.federated.columns import ColumnPooling
@@ -73,7 +81,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport, Registration
 from fedul_flwr.federated.replies import UpdateValidator
-from fedul_flwr.federated.reports import LOSS, Numbers, reports_of, summed_names
+from fedul_flwr.federated.reports import LOSS, Numbers, Reports, reports_of, summed_names
 from fedul_flwr.federated.secure_sum import SecureSums
 from fedul_flwr.federated.updates import (
     UpdateCodec,
@@ -108,11 +116,12 @@ class Strategy(FlowerStrategy):
     setup : what clients are told in phase ``setup``.
     buffers : names of arrays that are averaged but kept from the base (batch-norm statistics: an
         adaptive base could turn a variance negative).
-    round_offset : rounds already done, when a run resumes.
     trainer : for methods that train at the server.
 
     Attributes
     ----------
+    num_classes : K.
+    round_offset : rounds already done, when a run resumes.
     registry : the clients of the run.
     policy : which of them take part in a round.
     registration : how they come into the run.
@@ -140,19 +149,12 @@ class Strategy(FlowerStrategy):
     """Whether it always trains at the server; see :meth:`learns_at_server`."""
     server_order = "before"
     """When it trains there with ``server.when = "auto"``, as its paper has it."""
-    can_train_in_parallel = True
-    """Whether the server's model can be averaged with theirs (``server.when = "parallel"``)."""
     takes_test_prior = False
     """Whether its models are trained for given class priors at test time."""
-    can_train_alone = True
-    """Whether its clients learn something without each other (``base = "local"``)."""
-    returns_models = True
-    """Whether clients return whole models, which ``max-update-norm`` can measure."""
+    goes_with: ClassVar[Sequence[OnlyWith]] = ()
+    """What other settings must be for it, beside the rules of its parents."""
     rate_factor = 1.0
     _server_loss: float | None = None
-    can_renew_heads = True
-    """Whether the last layer of its models can be replaced between rounds (``closed-form.every``).
-    """
     head_every = 0
     """Rounds of training between heads in closed form, where the settings leave it open; 0: none
     but the last round's."""
@@ -167,45 +169,32 @@ class Strategy(FlowerStrategy):
         setup: Content,
         *,
         buffers: frozenset[str] = frozenset(),
-        round_offset: int = 0,
         trainer: ServerTrainer | None = None,
     ) -> None:
         self.settings = settings
         self.base = base
-        self.setup = setup
         self.model_buffers = buffers
-        self.round_offset = round_offset
         self.trainer = trainer
-        self.rounds = RoundLog(round_offset, stop=settings.on_client_failure == "stop")
-        self.registry = ClientRegistry(settings, self.rounds, self._accept, self._clients_changed)
-        self.state = dict(self._first_state())
-        chosen = self.policy_class or policy_for(settings)
-        self.policy = chosen(self.registry, self.num_classes)
-        self.registration = Registration(settings, self.registry, self.rounds, nodes, setup)
-        self.codec = self.make_codec()
-        self.validator = UpdateValidator(
-            settings, self.registry, self.rounds, self.codec, self.num_classes
+        self.rounds = RoundLog(stop=settings.on_client_failure == "stop")
+        self.registry = ClientRegistry(
+            settings, setup, self.rounds, self._accept, self._clients_changed
         )
-        self.sums = None
-        if settings.has_sums:
-            self.sums = SecureSums(settings, self.registry, self.rounds, self.num_classes)
+        self.num_classes, self.round_offset = self.registry.num_classes, 0
+        self.state = dict(self._first_state())
+        self.policy = (self.policy_class or policy_for(settings))(self.registry)
+        self.registration = Registration(self.registry, nodes)
+        self.codec = self.make_codec()
+        self.validator = UpdateValidator(self.registry, self.codec)
+        self.sums = SecureSums(self.registry) if settings.has_sums else None
         self.heads: ClosedFormHeads | None = None
         if settings.makes_heads:
             of_server = trainer.soft_sums if trainer is not None else None
-            self.heads = ClosedFormHeads(
-                settings,
-                self.registry,
-                self.sums,
-                of_server,
-                self.model_shape,
-                self.num_classes,
-                self.head_every,
-            )
+            self.heads = ClosedFormHeads(self.registry, self.sums, of_server, self.head_every)
         self._made: ArrayRecord | None = None
         self.on_summed: Callable[[], object] = lambda: None
         self.plateau_config: dict[str, Value] = {}
         self.local_models: list[Arrays] = []
-        self.columns = ColumnPooling(settings, self.registry, self.registration, setup, self.sums)
+        self.columns = ColumnPooling(self.registration, self.sums)
         self.global_arrays: ArrayRecord  # not there before `configure_train`
 
     # Hooks of methods
@@ -224,57 +213,12 @@ class Strategy(FlowerStrategy):
 
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
-        """Refuse settings that have no effect on this method, before anything starts."""
+        """Refuse settings that do not go with this method, before anything starts."""
         of_names = settings.test_prior == "em" and starts_from_names(settings.start_from)
-        takes = cls.takes_test_prior or of_names
-        if settings.test_prior not in (AUTO, "uniform") and not takes:
-            raise UserError(
-                f"Setting test-prior = {settings.test_prior!r}: "
-                f"{settings.method!r} has no transition that takes class priors.",
-                "method-mismatch",
-                setting="test-prior",
-            )
-        alone = cls.can_train_alone and not cls.learns_at_server(settings)
-        if settings.base == "local" and not alone:
-            raise UserError(
-                f"Setting base = 'local': method {settings.method!r} is not one of clients alone.",
-                "method-mismatch",
-                setting="base",
-            )
-        if settings.max_update_norm and not (cls.returns_models and settings.base != "local"):
-            raise UserError(
-                f"Setting max-update-norm = {settings.max_update_norm:g}: method "
-                f"{settings.method!r} with base = {settings.base!r} combines no clients' models.",
-                "setting-without-effect",
-                setting="max-update-norm",
-            )
-        heads = settings[HeadSettings]
-        if settings.sums_updates and settings.makes_heads and not settings.sums_heads:
-            raise UserError(
-                "Setting closed-form.sum = 'plaintext': with secure-sum = 'on' clients tell no sum "
-                "of their own; choose 'masked'.",
-                "settings-contradict",
-                setting="closed-form.sum",
-            )
-        if heads.every not in (0, AUTO) and not cls.can_renew_heads:
-            raise UserError(
-                f"Setting closed-form.every = {heads.every}: method {settings.method!r} trains its "
-                "models in parts; with 0 the last round makes a head.",
-                "method-mismatch",
-                setting="closed-form.every",
-            )
-        if cls.trains_in_turn(settings, "parallel"):
-            reason = ""
-            if not cls.can_train_in_parallel:
-                reason = f"method {settings.method!r} does not average models of clients and server"
-            elif settings.base in MORE_THAN_MODELS:
-                reason = f"base = {settings.base!r} counts the steps of clients"
-            if reason:  # half of the server's model is no part of a mean
-                raise UserError(
-                    f"Setting server.when = 'parallel': {reason}; choose 'before' or 'after'.",
-                    "method-mismatch",
-                    setting="server.when",
-                )
+        if not (cls.takes_test_prior or of_names):
+            require(settings, only_with("test-prior", AUTO, "uniform"))
+        for kind in cls.__mro__:
+            require(settings, *vars(kind).get("goes_with", ()))
 
     def make_codec(self) -> UpdateCodec:
         """Create the codec for this method's models."""
@@ -387,8 +331,9 @@ class Strategy(FlowerStrategy):
                 flat[name] = np.asarray(value)
         return flat
 
-    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore the state from :meth:`state_dict`."""
+    def resume(self, state: Mapping[str, NDArray[Any]], rounds_done: int) -> None:
+        """Go on after ``rounds_done`` rounds with the state from :meth:`state_dict`."""
+        self.round_offset = self.record.round = rounds_done
         load_base_state(self.base, below(BASE, state))
         for name, first in self._first_state().items():
             is_mapping = isinstance(first, dict)
@@ -406,16 +351,6 @@ class Strategy(FlowerStrategy):
     def record(self) -> RoundRecord:
         """The record of the current round."""
         return self.rounds.record
-
-    @property
-    def model_shape(self) -> InputShape:
-        """Shape of a point as the model takes it."""
-        return tuple(cast(Sequence[int], self.setup.values["model-shape"]))
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes K."""
-        return len(cast(Sequence[str], self.setup.values.get("class-names", ())))
 
     def values_for_clients(self) -> dict[str, Value]:
         """:meth:`client_config`, with arrays as lists."""
@@ -508,13 +443,7 @@ class Strategy(FlowerStrategy):
     def combine(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord, MetricRecord | None]:
-        """Combine valid updates: weights by the base, buffers by their mean.
-
-        Raises
-        ------
-        NoUpdateError
-            If there is no valid update.
-        """
+        """Combine valid updates, one at least: weights by the base, buffers by their mean."""
         usable = self.validator.updates(replies)
         if self.sums and self.settings.sums_updates:
             usable = self.sums.open(usable)
@@ -670,16 +599,45 @@ class Strategy(FlowerStrategy):
         return ConfigRecord({**config, **values, "server-round": round_number})
 
 
-def refuse_turns(settings: RunConfig) -> None:
-    """Refuse ``server.when`` in a run in which no client trains: there is no before and after."""
-    chosen = settings[ServerTrainingSettings].when
-    if chosen != AUTO:
-        raise UserError(
-            f"Setting server.when = {chosen!r} has no effect with method = {settings.method!r}, "
-            "where only the server trains: leave it out.",
-            "setting-without-effect",
-            setting="server.when",
-        )
+def require(settings: RunConfig, *rules: OnlyWith) -> None:
+    """Refuse settings with which the run's method does not go, but none of tables not in use."""
+    for rule in rules:
+        value = settings.value(rule.key)
+        if value is not None and not rule.matches(value):
+            raise UserError(
+                f"Method {settings.method!r} goes only {rule}{rule.because}.",
+                "method-mismatch",
+                setting=rule.key,
+            )
+
+
+NO_TURNS = only_with("server.when", AUTO, why="no client trains")
+"""Rules of methods that train at the server or the clients alone."""
+NOT_ALONE = only_without("base", "local")
+"""Rule of methods whose clients learn nothing without each other, or whose server trains."""
+
+
+CLASS_COUNTS = "class-counts"
+"""Report of a client: its points by class, as its method counts them."""
+CLASS_SHARES = "class-shares"
+"""Shares that the server makes of all clients' counts."""
+
+
+def class_counts(says: str) -> Reports:
+    """The declared counts of a client, summed over all; ``says`` is what they count."""
+    return {CLASS_COUNTS: Numbers("classes", at_least=0, combine="sum", says=says)}
+
+
+class ClassShareStrategy(Strategy):
+    """Sends the class shares in its state, at first all alike; a method says how they change."""
+
+    goes_with = (NOT_ALONE,)
+    state = {CLASS_SHARES: None}
+
+    def client_config(self) -> Mapping[str, Value | Floats]:
+        """The class shares."""
+        shares = self.state[CLASS_SHARES]
+        return {CLASS_SHARES: uniform_prior(self.num_classes) if shares is None else shares}
 
 
 class SampledGrid(GridProxy):
@@ -746,13 +704,7 @@ class UsesClientList(Protocol):
         """Receive the full list of clients; called whenever one was added."""
 
     def check_client(self, client: int, answer: Content) -> None:
-        """Check a client's registration answer before it takes part (again).
-
-        Raises
-        ------
-        BadMessageError
-            If its answer is malformed.
-        """
+        """Refuse a malformed registration answer before its client takes part (again)."""
 
 
 def _table(settings: RunConfig) -> Settings | None:
@@ -785,12 +737,8 @@ def refuse_too_few(settings: RunConfig, updates: int) -> None:
     if updates < needed:
         assert table is not None  # without a table the minimum is 1
         options = [f"{key} = {value}" for key, value in table.to_flat(f"{table.table}.").items()]
-        raise UserError(
-            f"Setting base = {settings.base!r} needs {needed} clients or more in a round with "
-            f"{' and '.join(options)}: there are {updates}.",
-            "too-few-clients",
-            setting="base",
-        )
+        why = f"{updates} clients in a round, and {' and '.join(options)} need {needed}"
+        raise setting_error("base", settings.base, why, "too-few-clients")
 
 
 def build_base(settings: RunConfig) -> FlowerStrategy:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,6 +28,55 @@ from fedul_flwr.propagation.solve import (
 )
 
 Similarity = Literal["codes", "cosine"]
+
+
+class Propagation(NamedTuple):
+    """How labels are propagated; see :func:`label_propagation`."""
+
+    similarity: Similarity = "codes"
+    k: int = NUM_NEIGHBORS
+    num_bits: int = NUM_BITS
+    alpha: float = ALPHA
+    power: float = POWER
+    class_scaling: bool = True
+    seed: bytes = bytes(SEED_BYTES)
+
+    def scores(
+        self, features: NDArray[np.floating], labels: ArrayLike, num_classes: int | None = None
+    ) -> Floats:
+        """Z, ``(n, K)``, scores of all points, labeled ones too.
+
+        Examples
+        --------
+        >>> points = np.array([[1.0, 0.0], [2.0, 0.0]])
+        >>> Propagation("cosine", alpha=0.5).scores(points, [0, -1]).round(4).tolist()
+        [[1.3333], [0.6667]]
+        """
+        checked = checked_labels(labels)
+        if len(checked) != len(features):
+            raise UserError(
+                f"{len(checked)} labels do not go with features of {len(features)} points",
+                "points-and-labels-differ",
+            )
+        k, alpha, power, size = self.k, self.alpha, self.power, len(self.seed)
+        if k < 1 or not 0 <= alpha < 1 or not 0 < power < np.inf or size != SEED_BYTES:
+            raise UserError(
+                f"k = {k}, alpha = {alpha}, power = {power} and a seed of {size} bytes: k is 1 or "
+                f"more, alpha from 0 to below 1, power above 0, and a seed has {SEED_BYTES} bytes",
+                "argument-not-allowed",
+            )
+        if self.similarity == "codes":
+            neighbors = neighbors_by_code(encode(features, self.seed, self.num_bits), k)
+        elif self.similarity == "cosine":
+            neighbors = neighbors_by_cosine(features, k)
+        else:
+            raise UserError(
+                f"similarity is {self.similarity!r}; it must be 'codes' or 'cosine'",
+                "argument-not-allowed",
+            )
+        classes = int(checked.max(initial=0)) + 1 if num_classes is None else num_classes
+        graph, rows = normalized_graph(neighbors, power), one_hot(checked, classes)
+        return propagate(graph, rows, alpha, class_scaling=self.class_scaling)
 
 
 def label_propagation(
@@ -77,65 +126,9 @@ def label_propagation(
     array([ 0,  0,  1,  1, -1])
     """
     checked = checked_labels(labels)
-    scores = propagated_scores(
-        features,
-        checked,
-        num_classes=num_classes,
-        similarity=similarity,
-        k=k,
-        num_bits=num_bits,
-        alpha=alpha,
-        power=power,
-        class_scaling=class_scaling,
-        seed=seed,
-    )
+    how = Propagation(similarity, k, num_bits, alpha, power, class_scaling, seed)
+    scores = how.scores(features, checked, num_classes)
     if reweigh:
         unlabeled = checked == UNLABELED
         scores[unlabeled] = reweigh_by_prior(scores[unlabeled])
     return labels_from_scores(scores, checked)
-
-
-def propagated_scores(
-    features: NDArray[np.floating],
-    labels: ArrayLike,
-    *,
-    num_classes: int | None = None,
-    similarity: Similarity = "codes",
-    k: int = NUM_NEIGHBORS,
-    num_bits: int = NUM_BITS,
-    alpha: float = ALPHA,
-    power: float = POWER,
-    class_scaling: bool = True,
-    seed: bytes = bytes(SEED_BYTES),
-) -> Floats:
-    """Z, ``(n, K)``, scores of all points, labeled ones too; see :func:`label_propagation`.
-
-    Examples
-    --------
-    >>> points = np.array([[1.0, 0.0], [2.0, 0.0]])
-    >>> propagated_scores(points, [0, -1], similarity="cosine", alpha=0.5).round(4).tolist()
-    [[1.3333], [0.6667]]
-    """
-    checked = checked_labels(labels)
-    if len(checked) != len(features):
-        raise UserError(
-            f"{len(checked)} labels do not go with features of {len(features)} points",
-            "points-and-labels-differ",
-        )
-    if k < 1 or not 0 <= alpha < 1 or not 0 < power < np.inf or len(seed) != SEED_BYTES:
-        raise UserError(
-            f"k = {k}, alpha = {alpha}, power = {power} and a seed of {len(seed)} bytes: k is 1 or "
-            f"more, alpha from 0 to below 1, power above 0, and a seed has {SEED_BYTES} bytes",
-            "argument-not-allowed",
-        )
-    if similarity == "codes":
-        neighbors = neighbors_by_code(encode(features, seed, num_bits), k)
-    elif similarity == "cosine":
-        neighbors = neighbors_by_cosine(features, k)
-    else:
-        raise UserError(
-            f"similarity is {similarity!r}; it must be 'codes' or 'cosine'", "argument-not-allowed"
-        )
-    graph = normalized_graph(neighbors, power)
-    rows = one_hot(checked, int(checked.max(initial=0)) + 1 if num_classes is None else num_classes)
-    return propagate(graph, rows, alpha, class_scaling=class_scaling)

@@ -25,7 +25,7 @@ from fedul_flwr.data.types import (
 )
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation import phases
-from fedul_flwr.propagation.central import propagated_scores
+from fedul_flwr.propagation.central import Propagation
 from fedul_flwr.propagation.codes import checked_features, encode
 from fedul_flwr.propagation.privacy import ClientNoise, Store
 from fedul_flwr.propagation.solve import (
@@ -91,16 +91,14 @@ class GraphPoints:
         ----------
         features : ``(n, d)``.
         """
-        return propagated_scores(
-            features,
-            self.labels,
-            num_classes=self.num_classes,
+        how = Propagation(
             k=options.k,
             num_bits=options.num_bits,
             alpha=options.alpha,
             power=options.power,
             class_scaling=options.is_scaled,
         )
+        return how.scores(features, self.labels, self.num_classes)
 
 
 PHASES = (phases.COMPARE, phases.SUM, phases.AUDIT, phases.END)

@@ -48,39 +48,17 @@ from fedul_flwr.run.measures import (
     balanced_accuracy,
     confusion,
     measures,
-    prior_error,
-)
-from fedul_flwr.run.scores import (
     one_class_warning,
+    prior_error,
     shares_warning,
     training_warnings,
 )
 
-
-class Errors(NamedTuple):
-    """Percent of points misclassified; ``None`` where there are no labeled points.
-
-    ``validation_loss`` is the mean cross-entropy of the validation points, in nats; ``labeled`` is
-    the error on the labeled training points. In a balanced error all classes that occur weigh
-    equally; in a prior error they weigh as the class priors that the model is trained for.
-    """
-
-    test: float | None = None
-    validation: float | None = None
-    validation_loss: float | None = None
-    labeled: float | None = None
-    test_balanced: float | None = None
-    validation_balanced: float | None = None
-    validation_prior: float | None = None
-
-
-class ErrorsAndLoss(NamedTuple):
-    """Errors of a model on one set of points, in percent, and the mean cross-entropy in nats."""
-
-    error: float | None = None
-    balanced: float | None = None
-    loss: float | None = None
-    prior: float | None = None
+Errors = Mapping[str, float | None]
+"""Errors of a model by their keys in ``metrics.jsonl``, in percent; ``None`` where there are no
+labeled points. ``validation_loss`` is the mean cross-entropy in nats. In a balanced error all
+classes that occur weigh equally; in a prior error they weigh as the class priors that the model is
+trained for."""
 
 
 class Evaluator:
@@ -104,24 +82,30 @@ class Evaluator:
     def errors(
         self, models: Sequence[Mapping[str, NDArray[np.generic]]], prior: Floats | None = None
     ) -> Errors:
-        """Mean errors of models, each given by its arrays; all ``None`` for no models."""
+        """Mean errors of models, each given by its arrays; none for no models."""
         errors = [self._errors_of(arrays, prior) for arrays in models]
-        return Errors(*(_mean(values) for values in zip(*errors, strict=True)))
+        return {key: _mean([one[key] for one in errors]) for key in errors[0]} if errors else {}
 
     def _errors_of(self, arrays: Mapping[str, NDArray[np.generic]], prior: Floats | None) -> Errors:
         load_arrays(self._model, arrays)
-        test = self._errors_on(self.test)
-        validation = self._errors_on(self.validation, prior)
-        labeled = self._errors_on(self._labeled).error if self._labeled else None
-        return Errors(
-            test.error,
-            validation.error,
-            validation.loss,
-            labeled,
-            test.balanced,
-            validation.balanced,
-            validation.prior,
-        )
+        errors: dict[str, float | None] = {}
+        parts = {"test": self.test, "validation": self.validation, "labeled": self._labeled}
+        for part, data in parts.items():
+            if data is None or len(data.points) == 0:
+                continue
+            logits = predict_logits(self._model, data.inputs, data.points, self._plan).double()
+            predicted = logits.argmax(dim=1).numpy()
+            matrix = confusion(data.labels, predicted, logits.shape[1])
+            accuracy = balanced_accuracy(matrix)
+            assert accuracy is not None  # there are points
+            loss = functional.cross_entropy(logits, torch.from_numpy(data.labels))
+            errors |= {
+                f"{part}_error": float(100 * np.mean(predicted != data.labels)),
+                f"{part}_balanced_error": 100 - accuracy,
+                f"{part}_prior_error": None if prior is None else prior_error(matrix, prior),
+                f"{part}_loss": float(loss),
+            }
+        return errors
 
     def logits(
         self,
@@ -134,19 +118,6 @@ class Evaluator:
         rows = data.points if points is None else points
         logits = predict_logits(self._model, data.inputs, rows, self._plan)
         return np.asarray(logits.double().numpy())
-
-    def _errors_on(self, data: LabeledPoints, prior: Floats | None = None) -> ErrorsAndLoss:
-        if len(data.points) == 0:
-            return ErrorsAndLoss()
-        logits = predict_logits(self._model, data.inputs, data.points, self._plan).double()
-        loss = float(functional.cross_entropy(logits, torch.from_numpy(data.labels)))
-        predicted = logits.argmax(dim=1).numpy()
-        matrix = confusion(data.labels, predicted, logits.shape[1])
-        accuracy = balanced_accuracy(matrix)
-        assert accuracy is not None  # there are points
-        error = float(100 * np.mean(predicted != data.labels))
-        weighted = None if prior is None else prior_error(matrix, prior)
-        return ErrorsAndLoss(error, 100 - accuracy, loss, weighted)
 
 
 def _points(data: PointArrays, rows: Ints) -> LabeledPoints:
@@ -167,6 +138,9 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(present) / len(present) if present else None
 
 
+ERRORS = ("test_error", "validation_error", "test_balanced_error", "validation_balanced_error")
+PRIOR_ERROR = "validation_prior_error"
+"""Errors that a line of metrics has, the latter if class priors are known."""
 AddRound = Callable[[Mapping[str, Any]], None]
 
 
@@ -241,19 +215,16 @@ class Recorder:
         measured: Sequence[Arrays],
         prior: Floats | None,
     ) -> None:
-        number = line["round"]
-        errors = Errors()
+        number, forgetting = line["round"], self.settings.measure_forgetting
+        errors: Errors = {}
         started = time.perf_counter()
         if self.evaluator and self.settings.is_evaluated(number):
             errors = self.evaluator.errors(measured, prior)
         line |= {
-            "test_error": errors.test,
-            "validation_error": errors.validation,
-            "test_balanced_error": errors.test_balanced,
-            "validation_balanced_error": errors.validation_balanced,
-            **({} if prior is None else {"validation_prior_error": errors.validation_prior}),
-            "validation_loss": errors.validation_loss,
-            **({"labeled_error": errors.labeled} if self.settings.measure_forgetting else {}),
+            **{key: errors.get(key) for key in ERRORS},
+            **({} if prior is None else {PRIOR_ERROR: errors.get(PRIOR_ERROR)}),
+            "validation_loss": errors.get("validation_loss"),
+            **({"labeled_error": errors.get("labeled_error")} if forgetting else {}),
             "seconds_evaluation": time.perf_counter() - started,
         }
         self.lines.append(line)
@@ -308,7 +279,7 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
         "validation_balanced_error": best.get("validation_balanced_error"),
     }
     if trained is not None:
-        about["validation_prior_error"] = best.get("validation_prior_error")
+        about[PRIOR_ERROR] = best.get(PRIOR_ERROR)
     if evaluator is None:
         return Outcome(about, {})
     # Without a criterion for the best round no best model was saved.

@@ -1,4 +1,5 @@
-"""Measures of class predictions on labeled points; pure functions of arrays.
+"""Measures of class predictions, of labels and of class priors where true ones are known, and
+warnings; pure functions.
 
 Errors, accuracies, recalls, precisions and the calibration error are in percent, AUC is between 0
 and 1, NLL is in nats, and the Brier score is between 0 and 2.
@@ -6,11 +7,24 @@ and 1, NLL is in nats, and the Brier score is between 0 and 2.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import numpy as np
+from safetensors.numpy import load_file
 
-from fedul_flwr.data.types import Floats, Ints
+from fedul_flwr.data.run_files.label_files import (
+    SOURCES,
+    file_name,
+    pseudo_labels_file,
+    read_labels,
+)
+from fedul_flwr.data.split import LabelTruth, SetTruth
+from fedul_flwr.data.types import UNLABELED, Floats, Ints, Propagated
+from fedul_flwr.federated.messages import PRIOR_FIT
 
 BINS = 15
 """Bins of equal width in which confidences are compared with accuracies (Guo et al. 2017)."""
@@ -220,3 +234,275 @@ def defined(values: Floats) -> list[float | None]:
 def _percent(part: Any, whole: Any) -> Floats:
     values = np.full(len(whole), np.nan)
     return np.asarray(np.divide(100.0 * part, whole, out=values, where=whole > 0))
+
+
+# Labels and class priors of a simulation, whose true ones are known.
+
+
+class Score(NamedTuple):
+    """Score of labels against true labels."""
+
+    points: int
+    error: float
+    balanced_accuracy: float
+    unreached: float
+
+
+def score(labels: Ints, truth: Ints) -> Score | None:
+    """Compare ``(n,)`` labels with true ones, -1 for unknown; None without any true label."""
+    is_labeled = truth != UNLABELED
+    if not is_labeled.any():
+        return None
+    labels, truth = labels[is_labeled], truth[is_labeled]
+    balanced = balanced_accuracy(confusion(truth, labels, int(max(truth.max(), labels.max())) + 1))
+    assert balanced is not None  # there are points
+    return Score(
+        points=len(truth),
+        error=100 * float(1 - np.mean(labels == truth)),
+        balanced_accuracy=balanced,
+        unreached=100 * float((labels == UNLABELED).mean()),
+    )
+
+
+def risk_coverage(confidence: Floats, right: Floats, at: int = 100) -> tuple[Floats, Floats]:
+    """Error among the most confident points, for growing fractions of all points."""
+    order = np.argsort(-confidence, kind="stable")
+    _, group, sizes = np.unique(-confidence[order], return_inverse=True, return_counts=True)
+    expected = np.bincount(group, right[order]) / sizes
+    errors = np.cumsum(expected[group])
+    # In integers, because in floating point 0.07 · 100 is slightly above 7.
+    counts = np.unique(-(-np.arange(1, at + 1) * len(order) // at))
+    return counts / len(order), 100 * (1 - errors[counts - 1] / counts)
+
+
+def score_labels(folder: Path, truths: Sequence[LabelTruth], num_classes: int) -> dict[str, Any]:
+    """Compare the files of labels of a simulation's clients with true labels.
+
+    Only new points count if there are some (``labels.new-fraction``), else all unlabeled ones.
+
+    Returns
+    -------
+    ``points``: ``"new"`` or ``"unlabeled"``; ``sources``: for each of
+    :data:`~fedul_flwr.data.run_files.label_files.SOURCES` with files, a :class:`Score` over
+    all clients, ``recall``, ``precision`` and ``confusion``
+    (:func:`per_class`), ``coverage`` (:func:`risk_coverage`), and ``clients``
+    with a score each. Empty without truths.
+    """
+    only_new = any(truth.new.any() for truth in truths)
+    sources = {}
+    for source in SOURCES:
+        labels = {
+            client: _of_truth(file, truth, only_new=only_new)
+            for client, truth in enumerate(truths)
+            if (file := folder / str(client) / file_name(source)).exists()
+        }
+        if labels:
+            sources[source] = _scored(labels, num_classes)
+    return {"points": "new" if only_new else "unlabeled", "sources": sources} if sources else {}
+
+
+def score_pseudo_labels(
+    folder: Path, server_round: int, truths: Sequence[LabelTruth]
+) -> dict[str, float | None]:
+    """Compare the pseudo labels of a simulation's clients in one round with true labels."""
+    name = pseudo_labels_file(server_round)
+    files = [(folder / str(client) / name, truth) for client, truth in enumerate(truths)]
+    left = [(load_file(file), truth) for file, truth in files if file.exists()]
+    if not left:
+        return {}
+    labels = np.concatenate([arrays["labels"] for arrays, _ in left])
+    true = np.concatenate(
+        [truth.labels[_positions(truth, arrays["points"])] for arrays, truth in left]
+    )
+    got = labels != UNLABELED
+    result = score(labels[got], true[got])
+    return {
+        "pseudo_label_error": None if result is None else result.error,
+        "pseudo_labeled": 100 * float(got.mean()) if len(got) else 0.0,
+    }
+
+
+def _positions(truth: LabelTruth, points: Ints) -> Ints:
+    """Positions of ``points`` among the client's points, which must include them."""
+    order = np.argsort(truth.points)
+    positions: Ints = order[np.searchsorted(truth.points, points, sorter=order)]
+    return positions
+
+
+def _of_truth(file: Path, truth: LabelTruth, *, only_new: bool) -> tuple[Propagated, Ints]:
+    """Labels of the scored points, and their true labels."""
+    names, propagated = read_labels(file)
+    positions = _positions(truth, np.array(names, dtype=np.int64))
+    counts = truth.new[positions] if only_new else np.ones(len(positions), dtype=bool)
+    chosen = Propagated(propagated.labels[counts], propagated.confidence[counts])
+    return chosen, truth.labels[positions[counts]]
+
+
+def _scored(labels: Mapping[int, tuple[Propagated, Ints]], num_classes: int) -> dict[str, Any]:
+    assigned = np.concatenate([propagated.labels for propagated, _ in labels.values()])
+    confidence = np.concatenate([propagated.confidence for propagated, _ in labels.values()])
+    truth = np.concatenate([true for _, true in labels.values()])
+    overall = score(assigned, truth)
+    if overall is None:
+        return {"clients": []}
+    is_labeled = truth != UNLABELED
+    matrix = confusion(truth[is_labeled], assigned[is_labeled], num_classes)
+    shares, errors = risk_coverage(
+        confidence[is_labeled], (assigned == truth)[is_labeled].astype(np.float64)
+    )
+    return {
+        **overall._asdict(),
+        **per_class(matrix),
+        "confusion": matrix.tolist(),
+        "coverage": {"share": shares.tolist(), "error": errors.tolist()},
+        "clients": [
+            {"id": client, **propagated._asdict()}
+            for client, (labels_here, true) in labels.items()
+            if (propagated := score(labels_here.labels, true)) is not None
+        ],
+    }
+
+
+def score_priors(folder: Path, server_round: int, truths: Sequence[SetTruth]) -> dict[str, Any]:
+    """Results of the clients' checks of their class priors in one round, beside the true priors."""
+    name = f"*/{PRIOR_FIT}-{server_round}.safetensors"
+    learned = {int(file.parent.name): load_file(file) for file in sorted(folder.glob(name))}
+    if not learned:
+        return {}
+    misfits = np.concatenate([arrays["misfits"] for arrays in learned.values()])
+    scores: dict[str, Any] = {"sets": len(misfits), "misfits": int(misfits.sum())}
+    if truths:
+        stated = _distances([(truths[c].priors, truths[c].true_priors) for c in learned])
+        seen = _distances([(learned[c]["shares"], truths[c].true_priors) for c in learned])
+        scores["told_distance"] = float(stated.mean())
+        scores["found_distance"] = float(seen.mean())
+        scores["misfit_distance"] = float(stated[misfits].mean()) if misfits.any() else None
+    return {"prior_fit": scores}
+
+
+def _distances(pairs: Sequence[tuple[Floats, Floats]]) -> Floats:
+    """Total variation distances of all rows of all pairs."""
+    return np.concatenate([np.abs(one - other).sum(axis=1) / 2 for one, other in pairs])
+
+
+FAR = 0.1
+"""Total variation distance from which class shares are far from class priors."""
+CHANCE = 0.001
+"""They must also be farther than samples of as many points are in this fraction of cases."""
+_SAMPLES = 10_000
+ONE_CLASS, OTHERS = 0.95, 0.1
+"""A model predicts one class alone if it does for this fraction of points or more, and at most
+this fraction of the points of other classes rightly."""
+
+
+def training_warnings(
+    lines: Sequence[Mapping[str, Any]], *, built_in: bool = True
+) -> dict[str, str]:
+    """Warnings about rounds in which nothing, or no pseudo label, was learned."""
+    words = {
+        "confident_share": "No point reached the threshold of confidence in {rounds}: no confident "
+        "prediction was trained on. A lower threshold would change that."
+        if built_in
+        else "No confident point was counted in {rounds}: none reached the threshold, or the "
+        "method's objective does not count them (confidence.add).",
+        "loss": "The loss was 0 in {rounds}: no gradient trained the model.",
+        "update_norm": "The weights did not change in {rounds}: nothing was learned.",
+    }
+    warnings = {}
+    for key, text in words.items():
+        values = {int(line["round"]): line[key] for line in lines if line.get(key) is not None}
+        zero = [number for number, value in values.items() if value == 0]
+        # A new model is confident about no point: that alone is no fault.
+        if zero and (key != "confident_share" or 2 * len(zero) >= len(values)):
+            warnings[key] = text.format(rounds=_rounds_of(zero, len(lines)))
+    return warnings
+
+
+_WAITED = 10.0
+"""Seconds of waiting for evaluations from which a run says so."""
+
+
+def slow_evaluation(lines: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence that proposes `evaluate-every`, if evaluations take longer than training."""
+    waited = sum(line.get("seconds_waiting") or 0.0 for line in lines)
+    trained = [line["seconds"] - (line.get("seconds_waiting") or 0.0) for line in lines]
+    evaluated = [s for line in lines if (s := line.get("seconds_evaluation")) is not None]
+    if waited < _WAITED or not evaluated or fmean(evaluated) <= fmean(trained):
+        return ""
+    every = math.ceil(fmean(evaluated) / max(fmean(trained), 1e-9))
+    return (
+        f"An evaluation takes {fmean(evaluated):.1f} s and the rest of a round "
+        f"{fmean(trained):.1f} s: rounds have waited {waited:.0f} s for evaluations. "
+        f"evaluate-every = {max(every, 2)} would take less time."
+    )
+
+
+def _rounds_of(rounds: Sequence[int], total: int) -> str:
+    """``all 30 rounds``, ``round 7 of 30`` or ``24 of 30 rounds (7 to 30)``."""
+    if len(rounds) == total > 1:
+        return f"all {total} rounds"
+    if len(rounds) == 1:
+        return f"round {rounds[0]}"
+    return f"{len(rounds)} of {total} rounds (between {rounds[0]} and {rounds[-1]})"
+
+
+def distance(counts: Ints, prior: Floats) -> float:
+    """Total variation distance of class shares from class priors, both ``(K,)``: in [0, 1].
+
+    It is the largest difference of the probabilities of any group of classes.
+    """
+    return float(np.abs(counts / counts.sum() - prior).sum() / 2)
+
+
+def is_far(counts: Ints, prior: Floats) -> bool:
+    """Whether points with class ``counts`` have other class priors than ``prior``, and not nearly.
+
+    Their distance is above :data:`FAR`, and chance alone does not explain it: of samples drawn by
+    ``prior``, with as many points, less than :data:`CHANCE` are that far (Monte Carlo test with
+    fixed seed).
+    """
+    gap = distance(counts, prior)
+    if gap <= FAR:
+        return False
+    total = int(counts.sum())
+    drawn = np.random.default_rng(0).multinomial(total, prior, _SAMPLES)
+    distances = np.abs(drawn / total - prior).sum(axis=1) / 2
+    return bool(np.mean(distances >= gap) < CHANCE)
+
+
+def shares_warning(
+    parts: Mapping[str, Ints], prior: Floats, class_names: Sequence[str], advice: str
+) -> str | None:
+    """A warning if points have class shares far from the class priors that is trained for."""
+    far = {name: n for name, n in parts.items() if n.sum() and is_far(n, prior)}
+    if not far:
+        return None
+    parts_far = [f"the {name} by {distance(n, prior):.0%}" for name, n in far.items()]
+    names = " and ".join(filter(None, [", ".join(parts_far[:-1]), parts_far[-1]]))
+    worst = max(far, key=lambda name: np.abs(far[name] / far[name].sum() - prior).max())
+    shares = far[worst] / far[worst].sum()
+    k = int(np.abs(shares - prior).argmax())
+    return (
+        f"Class shares differ from the class priors that the model is trained for: {names} (total "
+        f"variation distance). Most of all, class {class_names[k]!r} has {shares[k]:.0%} of the "
+        f"{worst} and a prior of {prior[k]:.0%}. The error over all points then depends mostly on "
+        f"the frequent classes{': ' if advice else ''}{advice}."
+    )
+
+
+def one_class_warning(
+    matrix: Ints, class_names: Sequence[str], model: str, points: str
+) -> str | None:
+    """A warning if a model predicts one class for nearly all points, and others hardly rightly."""
+    predicted = matrix.sum(axis=0)[: len(matrix)]
+    k = int(predicted.argmax())
+    others = matrix.sum() - matrix[k].sum()
+    right = matrix.diagonal().sum() - matrix[k, k]
+    if not others or predicted[k] < ONE_CLASS * matrix.sum() or right > OTHERS * others:
+        return None
+    return (
+        f"{model} predicts class {class_names[k]!r} for {predicted[k] / matrix.sum():.0%} of the "
+        f"{points} ({matrix[k].sum() / matrix.sum():.0%} are of it), and {right / others:.0%} of "
+        "the points of other classes rightly: look at balanced accuracy and recalls, not at the "
+        "error alone."
+    )

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from fedul_flwr.config.auto_settings import Choice, DataSize, resolve_standardize, with_auto_values
-from fedul_flwr.config.base import AUTO, load_reference
+from fedul_flwr.config.auto_settings import (
+    Choice,
+    DataSize,
+    in_words,
+    resolve_standardize,
+    with_auto_values,
+)
+from fedul_flwr.config.base import AUTO, load_reference, setting_error
 from fedul_flwr.config.method_settings import FedULSettings, may_ask_for_shares
 from fedul_flwr.config.methods import PARTLY_LABELED, find_method
 from fedul_flwr.config.run_config import RunConfig
@@ -21,12 +28,14 @@ from fedul_flwr.data.columns import Columns, unnamed_columns
 from fedul_flwr.data.run_files.records import read_config, saved_model
 from fedul_flwr.data.run_files.store import BEST_MODEL
 from fedul_flwr.data.split import label_scenario
+from fedul_flwr.data.standardize import SharedScaling
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.learning.network import tracking_layers
 from fedul_flwr.models.parts import feature_layer
+from fedul_flwr.models.registry import fresh_model
 from fedul_flwr.run.server_data import ServerData
 
 _METHOD = "xclp-predict"
@@ -66,12 +75,8 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
         if key == "start-from":
             chosen = str(user_path(chosen))
         if chosen != value:
-            raise UserError(
-                f"Setting {key} = {overrides[key]!r} contradicts --model, "
-                f"which means {value!r}: leave one of them out.",
-                "settings-contradict",
-                setting=key,
-            )
+            why = f"--model means {value!r}; leave one of them out"
+            raise setting_error(key, overrides[key], why, "settings-contradict")
     return {**overrides, **implied}
 
 
@@ -102,13 +107,53 @@ def _refuse_unknown_fills(settings: RunConfig, columns: Columns) -> None:
     elif pooled or rule == "refuse":
         return
     if unfilled:
-        raise UserError(
-            f"Setting missing = {rule!r}: predictions of the model would not know what fills "
-            f'column {unfilled[0].name!r}. Give it a "fill" in the columns file, or set missing '
-            "to 'mean' or 'median' and standardize to 'federation', which pools them.",
-            "columns-file-needed",
-            setting="missing",
+        why = (
+            f"predictions of the model would not know what fills column {unfilled[0].name!r}. Give "
+            "it a \"fill\" in the columns file, or set missing to 'mean' or 'median' and "
+            "standardize to 'federation', which pools them"
         )
+        raise setting_error("missing", rule, why, "columns-file-needed")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run before its first message, whose settings, data and model go together.
+
+    Attributes
+    ----------
+    model : not started from elsewhere yet; ``None`` if the method needs none.
+    scaling : by which vectors are standardized, once it is known.
+    of_server : labeled points that the server trains on.
+    learned_from : labeled training points whose error is measured, too.
+    said : lines about the data, and about what settings have left to them.
+    """
+
+    settings: RunConfig
+    data: ServerData
+    model: nn.Module | None
+    scaling: SharedScaling
+    of_server: LabeledPoints | None
+    learned_from: LabeledPoints | None
+    said: tuple[str, ...]
+
+
+def prepare(settings: RunConfig, data: ServerData) -> Prepared:
+    """Replace `auto` by what the data say, and refuse what does not go together."""
+    method = find_method(settings.method)
+    strategy = method.strategy_class
+    settings, chosen = resolve_auto(settings, strategy, data.shape, data.points_of_client(settings))
+    scaling, of_server, learned_from = SharedScaling(), None, None
+    model = None
+    if method.trains or strategy.needs_model(settings):
+        model = fresh_model(settings, data.shape.model_shape, len(data.shape.class_names))
+    if method.trains:
+        assert model is not None
+        data = data.standardized(settings, scaling)
+        settings, of_server, learned_from = resolve_settings(settings, strategy, data, model)
+    notes = data.source.notes if data.source is not None else ()
+    words = in_words(chosen).splitlines() if method.trains else ()
+    said = tuple(filter(None, (*notes, data.shape.in_words, *words)))
+    return Prepared(settings, data, model, scaling, of_server, learned_from, said)
 
 
 def resolve_settings(
@@ -121,9 +166,9 @@ def resolve_settings(
     _refuse_bad_references(settings)
     if len(data.validation) == 0:
         if settings.learning_rate_schedule in PLATEAUS:
-            raise _needs_validation("learning-rate-schedule", settings.learning_rate_schedule)
+            raise _needs_labels("learning-rate-schedule", settings.learning_rate_schedule)
         if settings.calibration != "none":
-            raise _needs_validation("calibration", settings.calibration)
+            raise _needs_labels("calibration", settings.calibration)
     _refuse_private_statistics(settings, model)
     _refuse_personal(settings, model)
     chosen = choose_selection(
@@ -143,16 +188,13 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
     if chosen == "auto":
         alone = settings.evaluate == "global" and not settings.sums_updates
         if not (can_hold_out and alone) and settings.stop_after:
-            raise _needs_validation("stop-after", str(settings.stop_after))
+            raise _needs_labels("stop-after", settings.stop_after)
         return "heldout" if can_hold_out and alone else "last"
     if chosen in ("validation", "balanced") and not has_validation:
-        raise _needs_validation("selection", chosen)
+        raise _needs_labels("selection", chosen)
     if chosen == "heldout" and not can_hold_out:
-        raise UserError(
-            f"Setting selection = 'heldout': {settings.method!r} has no such loss.",
-            "method-mismatch",
-            setting="selection",
-        )
+        why = f"{settings.method!r} has no such loss"
+        raise setting_error("selection", chosen, why, "method-mismatch")
     return str(chosen)
 
 
@@ -176,13 +218,7 @@ def _labeled_points(
         return None
     labeled = of_server or data.labeled_by_owners()
     if labeled is None or data.source is None:
-        raise UserError(
-            f"Setting measure-forgetting = true: nobody knows the labels that method "
-            f"{settings.method!r} trains on here. It is for simulations on partly labeled data "
-            "and for methods that train at the server, with a data set there.",
-            "setting-needs-labels",
-            setting="measure-forgetting",
-        )
+        raise _needs_labels("measure-forgetting", True)
     return labeled
 
 
@@ -190,49 +226,31 @@ def _refuse_bad_references(settings: RunConfig) -> None:
     """Refuse functions of the user's own that clients could not load, before any client starts."""
     for setting, reference in (("optimizer", settings.optimizer), ("augment", settings.augment)):
         if ":" in reference and not callable(load_reference(reference, setting)):
-            raise UserError(
-                f"Setting {setting} = {reference!r} does not refer to a function.",
-                "reference-wrong",
-                setting=setting,
-            )
+            raise setting_error(setting, reference, "it is no function", "reference-wrong")
 
 
-def _needs_validation(setting: str, value: str) -> UserError:
-    return UserError(
-        f"Setting {setting} = {value!r} needs labeled data at the server and validation-fraction "
-        "above 0.",
-        "setting-needs-labels",
-        setting=setting,
-    )
+def _needs_labels(setting: str, value: object) -> UserError:
+    where = "training points with labels in a simulation or at the server"
+    if setting != "measure-forgetting":
+        where = "labeled data at the server and validation-fraction above 0"
+    return setting_error(setting, value, f"needs {where}", "setting-needs-labels")
 
 
 def _refuse_private_statistics(settings: RunConfig, model: nn.Module) -> None:
     clipping = settings[DPSettings].clipping
     if clipping != "none" and any(True for _ in model.buffers()):
-        raise UserError(
-            f"Setting model = {settings.model!r} has batch-norm statistics, which dp.clipping = "
-            f"{clipping!r} leaves without noise: choose one without, such as 'cnn-small'.",
-            "setting-breaks-privacy",
-            setting="model",
-        )
+        why = f"dp.clipping = {clipping!r} adds no noise to batch norm: choose one without"
+        raise setting_error("model", settings.model, why, "setting-breaks-privacy")
 
 
 def _refuse_personal(settings: RunConfig, model: nn.Module) -> None:
     """Refuse personal models for which the network has no part, or no client has a target."""
     if settings.personal == "norm" and not tracking_layers(model):
-        raise UserError(
-            f"Setting personal = 'norm' needs batch norm, and model = {settings.model!r} has none: "
-            "choose 'head', or a model with batch norm, such as 'cnn2'.",
-            "model-unfit",
-            setting="personal",
-        )
+        why = f"needs batch norm, and model = {settings.model!r} has none; choose 'head' or 'cnn2'"
+        raise setting_error("personal", "norm", why, "model-unfit")
     if settings.personal == "head":
         feature_layer(model)  # refuses a model without one
         kind = find_method(settings.method).data
         if kind in PARTLY_LABELED and label_scenario(settings) == "server":
-            raise UserError(
-                "Setting personal = 'head' needs labels or sets at clients, and only the server "
-                "has labels: leave it out, or choose 'norm' with a model that has batch norm.",
-                "setting-needs-labels",
-                setting="personal",
-            )
+            why = "needs labels or sets at clients, and only the server has labels"
+            raise setting_error("personal", "head", why, "setting-needs-labels")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from fedul_flwr.config.auto_settings import kind_of, refuse_other_kind
+from fedul_flwr.config.auto_settings import kind_of
+from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.method_settings import ServerTrainingSettings, SupervisedSettings
 from fedul_flwr.config.methods import DataKind, find_method
 from fedul_flwr.config.run_config import RunConfig
@@ -30,18 +32,12 @@ from fedul_flwr.data.split import (
     refuse_empty_sets,
     save_split,
 )
-from fedul_flwr.data.standardize import (
-    ScaledInputs,
-    Scaling,
-    SharedScaling,
-    constant_scaling,
-    moments,
-    scaling_by,
-)
+from fedul_flwr.data.standardize import ScaledInputs, Scaling, SharedScaling
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, Source
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.find import feature_source
+from fedul_flwr.federated.client_data import scaling_of, table_options
 from fedul_flwr.federated.nodes import ClientReport, DataShape
 from fedul_flwr.results.predict import extractor_of
 from fedul_flwr.run.evaluation import Evaluator
@@ -63,36 +59,23 @@ def open_named(
     return replace(shape, num_features=featured.input_shape[0]), directory, featured
 
 
-def table_options(settings: SharedSettings) -> TableOptions:
+def server_tables(settings: SharedSettings) -> TableOptions:
     """Rules for the server's tables of features."""
     columns = read_columns(settings.columns) if settings.columns else None
-    group = ""
     if isinstance(settings, RunConfig) and settings.partition == "natural":
-        group = settings[NaturalSettings].column
-    return TableOptions(
-        settings.missing,
-        settings.label_column,
-        columns,
-        settings.text_column,
-        settings.image_bits,
-        settings.window,
-        group,
-    )
+        return table_options(settings, columns, settings[NaturalSettings].column)
+    return table_options(settings, columns)
 
 
 def named_shape(settings: SharedSettings) -> DataShape:
     """Input shape and classes from ``class-names``, ``input-shape`` and ``columns``."""
     names = tuple(composed(name.strip()) for name in settings.class_names.split(","))
-    columns = table_options(settings).columns
+    columns = server_tables(settings).columns
     stated = tuple(map(int, settings.input_shape.split("x"))) if settings.input_shape else ()
     shape = stated if columns is None else (len(columns.features),)
     if stated not in ((), shape):
-        raise UserError(
-            f"Setting input-shape = {settings.input_shape!r}: the columns file has {shape[0]} "
-            "features; leave input-shape out.",
-            "settings-contradict",
-            setting="input-shape",
-        )
+        why = f"the columns file has {shape[0]} features; leave it out"
+        raise setting_error("input-shape", settings.input_shape, why, "settings-contradict")
     count = extractor_of(settings).num_features(shape) if settings.features else 0
     return DataShape(shape, names, columns, count, settings.image_bits)
 
@@ -120,17 +103,13 @@ class ServerData:
         kind, source, columns = settings.standardize, self.source, self.shape.model_columns
         if kind == "none":
             return self
-        by: Callable[[], Scaling] = shared
-        if kind == "constants":
-            constants = constant_scaling(columns)
-            by = lambda: constants  # noqa: E731
+        rows = np.concatenate([self.validation, self.server])
         if source is None:
-            return replace(self, scaling=None if kind == "owner" else by)
-        if kind == "owner":
-            rows = np.concatenate([self.validation, self.server])
-            rows = rows if len(rows) else np.arange(len(source.train), dtype=np.int64)
-            scaling = scaling_by(moments(source.train.inputs, rows), columns)
-            by = lambda: scaling  # noqa: E731
+            none = np.zeros((0, 0), np.float32)
+            by = None if kind == "owner" else scaling_of(kind, columns, none, rows) or shared
+            return replace(self, scaling=by)
+        rows = rows if len(rows) else np.arange(len(source.train), dtype=np.int64)
+        by = scaling_of(kind, columns, source.train.inputs, rows) or shared
         train = replace(source.train, inputs=ScaledInputs(source.train.inputs, by))
         test = replace(source.test, inputs=ScaledInputs(source.test.inputs, by))
         return replace(self, source=replace(source, train=train, test=test), scaling=by)
@@ -142,12 +121,8 @@ class ServerData:
             data = self._with_validation(settings)
             return replace(data, client_data=settings.client_data, num_clients=num_clients)
         if self.folder is None:
-            raise UserError(
-                "Setting dataset = 'none' is for clients that bring their own data; "
-                "a simulation needs a data set or client-data.",
-                "data-set-missing",
-                setting="dataset",
-            )
+            why = "a simulation needs a data set or client-data"
+            raise setting_error("dataset", "none", why, "data-set-missing")
         split = build_split(self.folder, num_clients, settings)
         if find_method(settings.method).data == "unlabeled-sets":
             refuse_empty_sets(split.clients, settings)
@@ -162,12 +137,8 @@ class ServerData:
     def without_split(self, settings: RunConfig) -> ServerData:
         """A copy without a federation, for clients with their own data."""
         if settings.client_data:
-            raise UserError(
-                "Setting client-data is for simulations; these clients have their own "
-                "data already.",
-                "setting-for-simulations",
-                setting="client-data",
-            )
+            why = "it is for simulations, and these clients have their own data"
+            raise setting_error("client-data", settings.client_data, why, "setting-for-simulations")
         return self._with_validation(settings)
 
     def _with_validation(self, settings: RunConfig) -> ServerData:
@@ -189,21 +160,16 @@ class ServerData:
         """The labeled points that the server trains on."""
         options = settings[ServerTrainingSettings]
         if options.dataset:
-            table = replace(table_options(settings), columns=self.shape.columns)
+            table = replace(server_tables(settings), columns=self.shape.columns)
             points, _, other = open_named(options.dataset, settings, table)
             if points != self.shape:
-                raise UserError(
-                    f"Setting server.dataset = {options.dataset!r}: it has {_describe(points)}, "
-                    f"the run has {_describe(self.shape)}.",
-                    "splits-differ",
-                    setting="server.dataset",
-                )
+                why = f"it has {_describe(points)}, the run has {_describe(self.shape)}"
+                raise setting_error("server.dataset", options.dataset, why, "splits-differ")
             data = other.train
             rows = np.flatnonzero(np.asarray(data.labels) != UNLABELED)
             by = self.scaling
             if by is None and settings.standardize == "owner":
-                scaling = scaling_by(moments(data.inputs, rows), self.shape.model_columns)
-                by = lambda: scaling  # noqa: E731
+                by = scaling_of("owner", self.shape.model_columns, data.inputs, rows)
             if by is not None:
                 data = replace(data, inputs=ScaledInputs(data.inputs, by))
         elif self.source is not None and len(self.server):
@@ -282,22 +248,15 @@ def _describe(shape: DataShape) -> str:
 
 
 def _sample(rows: Ints, labels: Ints, count: int, seed: int) -> Ints:
-    if count >= len(rows):
-        if count == len(rows):
-            return rows
-        raise UserError(
-            f"Setting server.points = {count}: there are only {len(rows)}.",
-            "too-few-points",
-            setting="server.points",
-        )
+    if count == len(rows):
+        return rows
+    wrong = partial(setting_error, "server.points", count)
+    if count > len(rows):
+        raise wrong(f"there are only {len(rows)}", "too-few-points")
     try:
         return without_sample(rows, labels, count, derived_seed(seed, "server points"))[1]
     except ValueError as err:
-        raise UserError(
-            f"Setting server.points = {count}: {err}",
-            "setting-unfit-for-data",
-            setting="server.points",
-        ) from err
+        raise wrong(str(err).removesuffix("."), "setting-unfit-for-data") from err
 
 
 def open_server_data(settings: RunConfig) -> ServerData:
@@ -305,25 +264,19 @@ def open_server_data(settings: RunConfig) -> ServerData:
     if settings.dataset == "none":
         data = ServerData(named_shape(settings))
     else:
-        data = ServerData(*open_named(settings.dataset, settings, table_options(settings)))
+        data = ServerData(*open_named(settings.dataset, settings, server_tables(settings)))
     if len(data.shape.class_names) < 2:
-        raise UserError(
-            f"Setting dataset = {settings.dataset!r}: there is one class; two or more are needed.",
-            "number-of-classes",
-            setting="dataset",
-        )
+        why = "there is one class; two or more are needed"
+        raise setting_error("dataset", settings.dataset, why, "number-of-classes")
     refuse_other_form(settings, data.shape)
     return data
 
 
 def refuse_other_form(settings: RunConfig, shape: DataShape) -> None:
     """Refuse settings for another kind of points or another number of classes."""
-    refuse_other_kind(settings, shape.input_shape, shape.model_shape)
+    kinds = {"points": kind_of(shape.input_shape), "inputs": kind_of(shape.model_shape)}
+    settings.require_effect(kinds)
     priors = settings.class_priors()
     if priors is not None and len(priors) != len(shape.class_names):
-        raise UserError(
-            f"Setting test-prior has {len(priors)} entries; "
-            f"the data set has {len(shape.class_names)} classes.",
-            "class-priors-wrong",
-            setting="test-prior",
-        )
+        why = f"{len(priors)} numbers for {len(shape.class_names)} classes"
+        raise setting_error("test-prior", settings.test_prior, why, "class-priors-wrong")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from logging import INFO
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fedul_flwr.config.base import load_reference, user_code
+from fedul_flwr.config.base import load_reference, setting_error, user_code
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.shared import HUB, PRETRAINED, is_function, name_texts, split_side
@@ -78,12 +79,8 @@ def _overwrite(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> 
     for name in sorted((state.keys() | weights.keys()) - fresh):
         here, there = (tuple(of[name].shape) if name in of else None for of in (state, weights))
         if here != there:
-            raise UserError(
-                f"Setting start-from = {source!r}: array {name!r} has shape {there} there, and "
-                f"{here} in the model (None: it has none).",
-                "model-mismatch",
-                setting="start-from",
-            )
+            why = f"array {name!r} has shape {there} there, and {here} in the model (None: none)"
+            raise setting_error("start-from", source, why, "model-mismatch")
     with torch.no_grad():
         for name in state.keys() - fresh:
             state[name].copy_(weights[name])
@@ -126,12 +123,10 @@ def _rows_of_texts(
     if len(texts) == 1:
         texts = texts * len(class_names)
     if len(texts) != len(class_names):
-        raise UserError(
-            f"Setting start-from = {source!r} has {len(texts)} texts for {len(class_names)} "
-            "classes; one with {} for the name, or a text for each class is needed.",
-            "number-of-classes",
-            setting="start-from",
+        why = (
+            f"one text with {{}} for the name is needed, or {len(class_names)}: one for each class"
         )
+        raise setting_error("start-from", source, why, "number-of-classes")
     names = [name.replace("_", " ") for name in class_names]  # texts have words
     named = [text.replace("{}", name) for text, name in zip(texts, names, strict=True)]
     return text_vectors(split_side(features)[0].removeprefix(HUB), named)
@@ -139,17 +134,13 @@ def _rows_of_texts(
 
 def _own_rows(model: nn.Module, source: str, class_names: Sequence[str]) -> Tensor:
     """Rows ``(K, d)`` by the user's function of the classes' names."""
-    what, weight = f"Setting start-from = {source!r}", next(iter(model.parameters()))
+    weight = next(iter(model.parameters()))
     function = load_reference(source, "start-from")
-    with user_code(what):
+    with user_code(f"Setting start-from = {source!r}"):
         rows = np.asarray(function(list(class_names)), np.float32)
     if rows.shape != weight.shape or not np.isfinite(rows).all():
-        raise UserError(
-            f"{what} returned an array of shape {rows.shape} for {len(class_names)} names; "
-            f"{tuple(weight.shape)} finite numbers are needed, a row for each class.",
-            "own-code-result",
-            setting="start-from",
-        )
+        why = f"returned {rows.shape} numbers, not {tuple(weight.shape)} finite ones"
+        raise setting_error("start-from", source, why, "own-code-result")
     return torch.from_numpy(rows)
 
 
@@ -160,29 +151,20 @@ def _of_rows(model: nn.Module, rows: Tensor) -> dict[str, Tensor]:
 
 
 def _read(source: str) -> dict[str, Tensor]:
+    wrong = partial(setting_error, "start-from", source)
     path = Path(source)
     file = path / BEST_MODEL if path.is_dir() else path
     if not file.is_file():
         what = f"holds no {BEST_MODEL}" if path.is_dir() else "there is no such file or directory"
-        raise UserError(
-            f"Setting start-from = {source!r}: {what}.", "model-missing", setting="start-from"
-        )
+        raise wrong(what, "model-missing")
     try:
         weights = load_file(file)
     except (SafetensorError, OSError) as err:
-        raise UserError(
-            f"Setting start-from = {source!r}: {file.name} is no readable safetensors "
-            f"file ({err}).",
-            "model-file-wrong",
-            setting="start-from",
-        ) from err
+        why = f"{file.name} is no readable safetensors file ({err})"
+        raise wrong(why, "model-file-wrong") from err
     for name, array in weights.items():
         if array.is_floating_point() and not array.isfinite().all():
-            raise UserError(
-                f"Setting start-from = {source!r}: array {name!r} is not finite.",
-                "model-not-finite",
-                setting="start-from",
-            )
+            raise wrong(f"array {name!r} is not finite", "model-not-finite")
     return weights
 
 
@@ -193,12 +175,9 @@ def open_data(
     if settings.resume:
         then = directory.read_json(store.CONFIG).get(CONTENT, {})
         for setting in changed_content(then, user_content(settings, _DATA_FILES)):
-            raise UserError(
-                f"Setting {setting}: the files have another content than when the run in "
-                f"{directory.path} began. Restore them, or begin anew in another output.",
-                "result-of-other-settings",
-                setting=setting,
-            )
+            why = f"its files have changed since the run in {directory.path} began: restore them"
+            value = settings.value(setting)
+            raise setting_error(setting, value, why, "result-of-other-settings")
     data = open_server_data(settings)
     nodes, own_data = find_nodes(grid, settings)
     clients = recorded_clients(directory.path) if settings.resume and not own_data else None

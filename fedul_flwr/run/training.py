@@ -18,7 +18,6 @@ from flwr.serverapp import Grid
 from flwr.serverapp.exception import PrivacyBudgetExhausted
 from torch import nn
 
-from fedul_flwr.config.auto_settings import in_words
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.config.shared import PLATEAUS
@@ -29,7 +28,6 @@ from fedul_flwr.data.run_files.store import BEST_MODEL, PERSONAL, PERSONAL_MODEL
 from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.standardize import (
     ScaledInputs,
-    SharedScaling,
     constant_scaling,
 )
 from fedul_flwr.data.types import Arrays, Content, Floats, Ints
@@ -51,7 +49,6 @@ from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.federated.strategy import Strategy, build_base
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.plan import plateau
-from fedul_flwr.models.registry import fresh_model
 from fedul_flwr.results.model_file import write_model_card
 from fedul_flwr.run import setup
 from fedul_flwr.run.evaluation import (
@@ -61,14 +58,15 @@ from fedul_flwr.run.evaluation import (
     ShareCheck,
     finish_measures,
 )
-from fedul_flwr.run.measures import confusion, prior_error
-from fedul_flwr.run.resolve_settings import resolve_auto, resolve_settings
-from fedul_flwr.run.scores import (
+from fedul_flwr.run.measures import (
+    confusion,
+    prior_error,
     score_priors,
     score_pseudo_labels,
     slow_evaluation,
     training_warnings,
 )
+from fedul_flwr.run.resolve_settings import prepare
 from fedul_flwr.run.server_data import ServerData
 from fedul_flwr.run.summary import write_summary
 
@@ -196,22 +194,16 @@ def train(
     watch: Watch | None = None,
 ) -> None:
     """Train, evaluate, record; ``add_round`` also gets every line of ``metrics.jsonl``."""
-    method = find_method(settings.method)
-    strategy_class: type[Strategy] = method.strategy_class
+    strategy_class: type[Strategy] = find_method(settings.method).strategy_class
     strategy_class.validate(settings)
     data, nodes = setup.open_data(grid, settings, directory)
     began = time.time()  # what is done once, such as features of a data set, is no part of a run
-    settings, chosen = resolve_auto(
-        settings, strategy_class, data.shape, data.points_of_client(settings)
-    )
-    notes = data.source.notes if data.source is not None else ()
-    for line in filter(None, (*notes, data.shape.in_words, *in_words(chosen).splitlines())):
+    run = prepare(settings, data)
+    settings, data, model, of_server = run.settings, run.data, run.model, run.of_server
+    assert model is not None  # of a method that trains
+    for line in run.said:
         log(INFO, "%s", line)
-    scaling = SharedScaling()
-    data = data.standardized(settings, scaling)
-    model = fresh_model(settings, data.shape.model_shape, len(data.shape.class_names))
-    settings, of_server, learned_from = resolve_settings(settings, strategy_class, data, model)
-    recorder = Recorder(directory, settings, data.evaluator(settings, learned_from), add_round)
+    recorder = Recorder(directory, settings, data.evaluator(settings, run.learned_from), add_round)
     shares = ShareCheck(recorder, of_server, data.shape.class_names)
     start = starting_point(directory, recorder, model, data.shape.class_names)
     done = start.done
@@ -230,20 +222,21 @@ def train(
         columns = read_columns(pooled)
         # The first attempt may have pooled them even if no round was complete.
         if done or (columns.has_constants and columns != data.shape.columns):
-            scaling.value = constant_scaling(columns)
-            for_clients.values |= scaling_values(scaling.value)
+            run.scaling.value = constant_scaling(columns)
+            for_clients.values |= scaling_values(run.scaling.value)
     strategy = strategy_class(
         settings,
         build_base(settings),
         nodes,
         for_clients,
         buffers=frozenset(buffers if settings.base != "local" else ()),  # it averages nothing
-        round_offset=done,
         trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
-    strategy.load_state_dict(start.state)
+    strategy.resume(start.state, done)
     strategy.on_summed = lambda: directory.save_state(done, strategy.state_dict())
-    strategy.columns.on_scaling = setup.scaling_writer(directory, data, scaling, settings.missing)
+    strategy.columns.on_scaling = setup.scaling_writer(
+        directory, data, run.scaling, settings.missing
+    )
     if settings.standardize == "owner":  # the server's own points, if it has some
         points = of_server.inputs if of_server is not None else None
         by = points.by if isinstance(points, ScaledInputs) else data.scaling
@@ -293,7 +286,7 @@ def _errors_of_start(recorder: Recorder, start: Start) -> dict[str, float | None
         recorder.wait()  # if it stopped before it evaluated round 1, that runs now
         return {key: recorder.lines[0].get(key) for key in START_ERRORS}
     errors = recorder.evaluator.errors([start.arrays])
-    return dict(zip(START_ERRORS, (errors.test, errors.validation), strict=True))
+    return {f"start_{key}": errors.get(key) for key in ("test_error", "validation_error")}
 
 
 def _after_round(
@@ -461,7 +454,7 @@ def personalize(
     content = Content(arrays, {"round": number})
     nodes = {client.node_id: content for client in clients}
     phase = run_phase(grid, nodes, PHASE, settings.round_timeout)
-    failed = phase.failures | phase.refusals
+    failed = phase.failures
     for client in clients:
         if client.node_id in failed:
             log(WARNING, "%s has no personal model: %s", client, failed[client.node_id])

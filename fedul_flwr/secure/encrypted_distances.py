@@ -66,6 +66,7 @@ from fedul_flwr.secure.session import (
     pairs_of,
     participants_message,
     require_enough,
+    require_signed,
 )
 from fedul_flwr.secure.similarity import (
     Arrays,
@@ -191,7 +192,8 @@ def _shares(
 ) -> tuple[Arrays, dict[str, NDArray[Any]]]:
     purpose = _purpose(task, remembered[NONCE].tobytes())
     private = remembered[PRIVATE].tobytes()
-    session = join(task.client, private, message, task.num_points, purpose, task.identities)
+    session = join(task.client, private, message, task.num_points, purpose)
+    require_signed(session, message, purpose, task.identities)
     shape = (len(session.public), KEY_BYTES)
     commitments = checked_array("The server sent", message, COMMITMENTS, np.uint8, shape)
     result = protocol.prepare(_party(session, session.peers, task))

@@ -464,17 +464,14 @@ def join(
     message: Arrays,
     num_points: int,
     purpose: Purpose,
-    identities: Identities | None,
-    strangers: Collection[int] = (),
 ) -> Session:
     """Join a session with the participants that the server names, or refuse.
 
-    Nothing is shared with ``strangers``, whatever their keys are.
+    Before anything is sealed for them, :func:`require_signed` looks at who they are.
     """
     clients, origin = listed_clients(message, PARTICIPANTS), "The server sent"
     checked_array(origin, message, PUBLIC, np.uint8, (len(clients), PUBLIC_BYTES))
-    form = (len(clients), SIGNATURE_BYTES)
-    signatures = checked_array(origin, message, SIGNATURES, np.uint8, form)
+    checked_array(origin, message, SIGNATURES, np.uint8, (len(clients), SIGNATURE_BYTES))
     sizes = checked_array(origin, message, SIZES, np.int64, (len(clients),))
     require_enough(clients)
     private_arrays = {PRIVATE: bytes_array(private), NONCE: bytes_array(purpose.nonce)}
@@ -491,14 +488,28 @@ def join(
             "public key.",
             "server-names-others",
         )
-    if identities:
-        signed = zip(session.public.items(), signatures, strict=True)
-        with errors_of_peers() as read:
-            for (client, key), signature in signed:
-                if client != number and client not in strangers:
-                    with read(client):
-                        identities.check(client, purpose, key, signature)
     return session
+
+
+def require_signed(
+    session: Session,
+    message: Arrays,
+    purpose: Purpose,
+    identities: Identities | None,
+    strangers: Collection[int] = (),
+) -> None:
+    """Refuse keys that their owners have not signed, if these have identities.
+
+    Nothing is shared with ``strangers``, whatever their keys are.
+    """
+    if identities is None:
+        return
+    with errors_of_peers() as read:
+        signed = zip(session.public.items(), message[SIGNATURES], strict=True)
+        for (client, key), signature in signed:
+            if client != session.client and client not in strangers:
+                with read(client):
+                    identities.check(client, purpose, key, signature)
 
 
 def require_enough(clients: Iterable[int] | Ints, fewest: int = FEWEST) -> None:

@@ -78,6 +78,7 @@ from fedul_flwr.secure.session import (
     bytes_array,
     derive,
     join,
+    require_signed,
     seal,
     unseal,
 )
@@ -373,7 +374,8 @@ def join_sum(
     private, pinned = state[PRIVATE].tobytes(), identities is not None
     apart = _read_apart(message)
     strangers = {peer for pair in apart if client in pair for peer in pair}
-    session = join(client, private, message, 0, purpose, identities, strangers)
+    session = join(client, private, message, 0, purpose)
+    require_signed(session, message, purpose, identities, strangers)
     beside = neighbors(session.number, [*session.public], pinned)
     if not {*itertools.chain(*apart)} <= session.public.keys() or any(a >= b for a, b in apart):
         raise UserError("The server sent no list of pairs.", "server-names-others")

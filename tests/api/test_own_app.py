@@ -168,7 +168,7 @@ def test_given_a_base_then_its_share_of_clients_trains_and_it_combines_the_updat
         ({"model": lambda shape, classes: None}, "at the top of a module"),
         ({"settings": {"local_epoch": 1}}, "Unknown setting 'local-epoch'.*'local-epochs'"),
         ({"settings": {"num_rounds": 1}}, "num-rounds has no effect in an app of your own"),
-        ({"settings": {"fedmatch": {"helpers": 1}}}, "fedmatch.helpers = 1 has an effect only"),
+        ({"settings": {"fedmatch": {"helpers": 1}}}, "fedmatch.helpers = 1: it has an effect only"),
     ],
 )
 def test_options_that_a_strategy_cannot_use(options: dict[str, Any], message: str) -> None:

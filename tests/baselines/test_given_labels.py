@@ -89,6 +89,6 @@ def test_what_is_about_unlabeled_points_or_the_server_has_no_effect(key: str) ->
 @pytest.mark.parametrize(("key", "value"), [("evaluate", "local"), ("max-update-norm", 2.0)])
 def test_without_clients_there_are_no_clients_models(key: str, value: Any) -> None:
     options = {**AT_SERVER_FLAT, key: value}
-    with refuses("setting-needs-clients", setting=key):
+    with refuses("method-mismatch", setting=key):
         GivenLabels.validate(parse(**options))
     GivenLabels.validate(parse(**{key: value}))

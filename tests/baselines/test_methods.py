@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.baselines.server_only import ServerOnly
-from tests.support.refusals import refuses
 from tests.support.runs import metrics, same, train
 from tests.support.settings import Settings
 
@@ -87,11 +85,3 @@ def test_fedpl_warms_up_on_the_likeliest_classes(settings: Settings) -> None:
         assert metrics(run)[2]["loss"] != metrics(plain)[2]["loss"]
     for i, run in enumerate(runs):
         assert not any(same(run, other) for other in runs[:i])
-
-
-def test_settings_of_clients_models_are_refused_where_none_trains(settings: Settings) -> None:
-    base = settings(method="server-only", server_fraction=0.2)
-    ServerOnly.validate(base)
-    for key, value in (("evaluate", "local"), ("learning_rate_schedule", "client-plateau")):
-        with refuses("setting-needs-clients"):
-            ServerOnly.validate(base.model_copy(update={key: value}))

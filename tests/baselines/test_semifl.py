@@ -178,20 +178,6 @@ def test_given_numbers_that_no_points_give_then_the_client_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("options", "code"),
-    [
-        ({"scenario.labels-at": "clients"}, "setting-needs-setting"),
-        ({"base": "scaffold"}, "method-mismatch"),
-    ],
-)
-def test_what_does_not_go_is_refused_before_anything_starts(
-    settings: Settings, options: dict[str, Any], code: str
-) -> None:
-    with refuses(code):
-        SemiFL.validate(settings(**{**QUICK, **options}))
-
-
-@pytest.mark.parametrize(
     "options",
     [
         {"ssl.supervised-weight": 2.0},

@@ -8,7 +8,7 @@ import pytest
 from fedul_flwr.config.auto_settings import (
     DataSize,
     auto_values,
-    refuse_other_kind,
+    kind_of,
     resolve_standardize,
     unresolved,
     with_auto_values,
@@ -128,7 +128,7 @@ IMAGE, VECTOR = (8, 8, 1), (30,)
     ],
 )
 def test_settings_that_have_an_effect(settings: dict[str, Any], shape: tuple[int, ...]) -> None:
-    refuse_other_kind(parse_flat(settings), shape)
+    parse_flat(settings).require_effect(dict.fromkeys(("points", "inputs"), kind_of(shape)))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_given_settings_and_a_shape_then_who_standardizes_and_what_is_masked(
 @pytest.mark.parametrize(
     ("chosen", "code"),
     [
-        ({"method": "server-only", "standardize": "federation"}, "setting-needs-clients"),
+        ({"method": "server-only", "standardize": "federation"}, "method-mismatch"),
         ({"method": "xclp-predict", "xclp.codes-epsilon": 4.0}, "setting-breaks-privacy"),
         ({"dp.clipping": "server"}, "setting-breaks-privacy"),
     ],

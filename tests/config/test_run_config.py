@@ -98,29 +98,41 @@ def test_given_any_setting_then_other_types_and_wide_values_are_refused(table: s
             assert error.value.values == {"setting": key}
 
 
-def test_rules_over_several_settings_name_them() -> None:
-    with refuses("settings-contradict"):
-        parse({"fedul.num-sets-max": 9})
+@pytest.mark.parametrize(
+    ("pair", "code"),
+    [
+        ({"fedul.num-sets-max": 9}, "settings-contradict"),
+        ({"fedul.prior-counts": 5, "fedul.prior-noise": 0.4}, "settings-contradict"),
+        ({"start-from": "torchvision", "model": "resnet18"}, "settings-contradict"),
+        ({"start-from": "names:of", "model": "mlp"}, "settings-contradict"),
+        ({"text-column": "note", "features": "efficientnet-lite0"}, "settings-contradict"),
+        ({"dataset": "none", "class-names": "a,b"}, "settings-contradict"),
+        ({"base": "fednova"}, "settings-contradict"),
+        ({"method-options": "num-sets=3"}, "setting-without-effect"),
+    ],
+)
+def test_rules_over_several_settings(pair: dict[str, Any], code: str) -> None:
+    with refuses(code):
+        parse(pair)
     assert parse({"fedul.num-sets-max": 10})[FedULSettings].num_sets_max == 10
-    for pair in (
-        {"fedul.prior-counts": 5, "fedul.prior-noise": 0.4},
-        {"fedul.fewer-sets": True, "fedul.strict-rank": True},
-        {"start-from": "torchvision", "model": "resnet18"},
-    ):
-        with refuses("settings-contradict"):
-            parse(pair)
-    with refuses("setting-without-effect", setting="fedul.learn-priors"):
-        parse({"fedul.learn-priors": True, "fedul.surrogate-loss": "release"})
-    with refuses("settings-contradict"):
-        parse({"dataset": "none", "class-names": "a,b"})
-    devices = {"dataset": "none", "class-names": "a,b", "input-shape": "8x8x1"}
-    with refuses("settings-contradict"):  # it needs images at the server
-        parse({**devices, "test-prior": "em"})
-    assert parse({**devices, "test-prior": "sets"}).test_prior == "sets"
-    with refuses("setting-without-effect", setting="input-shape"):
-        parse({"input-shape": "8x8x1"})
-    with refuses("setting-without-effect", setting="method-options"):
-        parse({"method-options": "num-sets=3"})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_given_settings_with_which_a_method_does_not_go_then_they_are_refused(method: str) -> None:
+    kind = METHODS[method].strategy_class
+    labels = {"scenario.labels-at": "server"} if method == "semifl" else {}
+    config = parse({"method": method, **labels})
+    kind.validate(config)
+    for rule in [rule for one in kind.__mro__ for rule in vars(one).get("goes_with", ())]:
+        table, _, name = rule.key.rpartition(".")
+        changed = {name.replace("-", "_"): rule.values[0] if rule.without and rule.values else 7.0}
+        if config.value(rule.key) is None:  # of a base's table
+            continue
+        other = config.model_copy(update={} if table else changed)
+        tables = {table: config.sections[table].model_copy(update=changed)} if table else {}
+        other = other.model_copy(update={"sections": {**config.sections, **tables}})
+        with refuses("method-mismatch", setting=rule.key):
+            kind.validate(other)
 
 
 UDA, AT_SERVER = {"method": "uda"}, {"scenario.labels-at": "server"}
@@ -134,24 +146,12 @@ SCHEDULE = "learning-rate-schedule"
         ({}, "fedopt.eta", 0.5, "base = 'fedadam', 'fedyogi' or 'fedadagrad'"),
         ({}, "dirichlet.alpha", 0.1, "partition = 'dirichlet'"),
         ({}, "supervised.label-fraction", 0.5, "method = 'supervised'"),
-        # Parts of a schedule need that schedule.
+        # Parts of a schedule need that schedule; an earlier split leaves nothing to deal.
         *(({SCHEDULE: s}, "learning-rate-rounds", 5, "cosine") for s in ("constant", "plateau")),
-        *(({SCHEDULE: s}, "learning-rate-patience", 9, "plateau") for s in ("constant", "cosine")),
-        # Clients have data of their own, so that none is dealt to them.
-        ({"client-data": "systems"}, "partition", "majority", "client-data"),
         ({"client-data": "systems"}, "fedul.num-sets", 12, "client-data"),
-        ({"client-data": "systems"}, "fedul.prior-noise", 0.2, "client-data"),
-        # An earlier split leaves nothing to deal.
-        (SPLIT, "labels.total", 50, "labels.split"),
-        (SPLIT, "labels.new-fraction", 0.1, "labels.split"),
         (SPLIT, "partition", "majority", "labels.split"),
-        (SPLIT, "validation-fraction", 0.1, "labels.split"),
-        (SPLIT, "server-fraction", 0.1, "labels.split"),
-        # Who has labels and who has none.
         ({**UDA, **AT_SERVER}, "labels.total", 50, "labels-at other than 'server'"),
-        ({**UDA, **AT_SERVER}, "labels.without-client", 1, "labels-at other than 'server'"),
         (UDA, "server.points", 10, "labels-at other than 'clients'"),
-        ({"method": "all-labels"}, "server.points", 10, "labels-at other than 'clients'"),
     ],
 )
 def test_given_a_setting_without_effect_then_it_is_refused_and_says_why(

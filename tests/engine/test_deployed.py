@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
-from fedul_flwr.engine import deployed
-from fedul_flwr.engine.flower_run import failure
+from fedul_flwr.engine import flower_run
+from fedul_flwr.engine.simulate import failure
 from fedul_flwr.errors import UserError
 
 runner = CliRunner()
@@ -61,7 +61,7 @@ def flower(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeFlower:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
     monkeypatch.setattr("fedul_flwr.engine.flower_run.FlowerProgram", lambda environment: fake)
-    monkeypatch.setattr(deployed.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(flower_run.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(
         "fedul_flwr.results.facts.print_summary", lambda place: print("Summary of", place)
     )

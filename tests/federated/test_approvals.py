@@ -158,7 +158,7 @@ def test_what_makes_another_run(consortium: Consortium, monkeypatch: pytest.Monk
     write_identity(consortium.own(0), identities(range(2))[0])
     fewer = changes(about, describe_run(consortium.settings(), node))
     assert any(line.startswith("owners, gone: 2") for line in fewer)
-    monkeypatch.setattr(approvals, "_program_digest", lambda: "another")
+    monkeypatch.setattr(approvals, "code_digest", lambda: "another")
     assert "another now" in changes(about, describe_run(consortium.settings(), node))[0]
 
 

@@ -16,7 +16,7 @@ A, B, C = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]
 
 
 def admission(config: RunConfig) -> SetAdmission:
-    return SetAdmission(registry_of(config, 1), num_classes=3)
+    return SetAdmission(registry_of(config, 1))
 
 
 def told(*priors: list[float]) -> Content:

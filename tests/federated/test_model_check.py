@@ -223,7 +223,7 @@ def test_given_a_server_that_asks_for_more_rounds_than_it_said_then_owners_stop(
             flat = {**json.loads(str(values[SETTINGS])), "num-rounds": 1, "evaluate-every": 1}
             values[SETTINGS] = json.dumps(flat, sort_keys=True)
 
-    with pytest.raises(UserError, match="round 2 of a run of 1"):
+    with pytest.raises(UserError, match="round 2 of 1"):
         train(
             settings(**{**SUMMED, "num_rounds": 3}),
             4,

@@ -131,8 +131,3 @@ def test_clients_that_count_themselves_go_on_counting_when_a_run_resumes(
     constant = {**plan, "learning_rate_schedule": "constant", "learning_rate_patience": 5}
     for other in (shared, constant):
         assert not same(train(settings(**other), 4), whole)
-
-
-def test_without_clients_that_train_there_is_nobody_to_count(settings: Settings) -> None:
-    with refuses("setting-needs-clients", setting="learning-rate-schedule"):
-        train(settings(**{**WILD, **OWN, "method": "server-only", "server_fraction": 0.3}), 2)

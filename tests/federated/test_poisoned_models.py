@@ -43,12 +43,6 @@ def test_updates_beyond_the_bound_are_refused(settings: Settings) -> None:
         train(settings(**plan, max_update_norm=least / 2), 3)
 
 
-def test_a_bound_without_models_to_measure_is_refused(settings: Settings) -> None:
-    config = settings(base="local", evaluate="local", max_update_norm=5.0)
-    with refuses("setting-without-effect", setting="max-update-norm"):
-        train(config, 2)
-
-
 # Never a poisoned model
 
 

@@ -100,7 +100,7 @@ def test_updates_that_a_base_needs(
 
 def test_too_few_clients_are_refused_before_they_train(settings: Settings) -> None:
     config = settings(**PLAN, base="multikrum")
-    with refuses("too-few-clients", setting="base", match="6 .* 5"):
+    with refuses("too-few-clients", setting="base", match="5 clients .* 6"):
         train(config, 5)
 
 
@@ -109,12 +109,6 @@ def test_a_round_that_is_left_with_too_few_ends_the_run(settings: Settings) -> N
         return [as_error(replies[0], "gone"), *replies[1:]] if call == 3 else replies
 
     config = settings(**PLAN, base="krum", on_client_failure="continue")
-    message = r"needs 5 clients .* krum.num-malicious-nodes = 1: there are 4\."
+    message = r"4 clients .* krum.num-malicious-nodes = 1 need 5\."
     with pytest.raises(UserError, match=message):
         train(config, 5, wrap_grid=lambda grid: MeddlingGrid(grid, lose))
-
-
-@pytest.mark.parametrize("base", ["krum", "fedmedian"])
-def test_weights_without_effect_are_refused(settings: Settings, base: str) -> None:
-    with refuses("setting-without-effect", setting="client-weights"):
-        settings(base=base, client_weights="examples")

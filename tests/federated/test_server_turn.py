@@ -8,8 +8,6 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.clientapp import ClientApp
 
 from fedul_flwr.baselines.given_labels import GivenLabels
-from fedul_flwr.baselines.server_only import ServerOnly
-from fedul_flwr.config.methods import find_method
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.federated.messages import ARRAYS, METRICS, Content, to_arrays, to_record
 from fedul_flwr.federated.nodes import ClientRef
@@ -146,32 +144,10 @@ def test_given_a_run_that_was_cut_off_then_it_ends_as_an_uninterrupted_one(
 # What is refused
 
 
-@pytest.mark.parametrize(
-    ("strategy", "method", "where"),
-    [(ServerOnly, "server-only", {}), (GivenLabels, "given-labels", AT_SERVER)],
-)
-def test_given_a_run_without_clients_then_there_is_no_turn(
-    settings: Settings, strategy: Any, method: str, where: dict[str, Any]
-) -> None:
-    config = settings(**{**QUICK, **where}, method=method, **{"server.when": "after"})
-    with refuses("setting-without-effect", setting="server.when"):
-        strategy.validate(config)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"method": "fedmatch"},
-        {"method": "fixmatch", "base": "fednova", "optimizer": "sgd"},
-    ],
-)
-def test_given_models_that_are_not_averaged_then_parallel_is_refused(
-    settings: Settings, options: dict[str, Any]
-) -> None:
-    config = settings(**AT_SERVER, **options, **{"server.when": "parallel"})
-    strategy = find_method(config.method).strategy_class
+def test_given_labels_at_the_server_alone_then_there_is_no_turn(settings: Settings) -> None:
+    config = settings(**AT_SERVER, method="given-labels", **{"server.when": "after"})
     with refuses("method-mismatch", setting="server.when"):
-        strategy.validate(config)
+        GivenLabels.validate(config)
 
 
 def test_given_no_sure_point_then_semifl_in_parallel_has_the_servers_model(

@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.federated.class_shares import CLASS_COUNTS, CLASS_SHARES
+from fedul_flwr.federated.strategy import CLASS_COUNTS, CLASS_SHARES
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU
 from fedul_flwr.learning.proxies import ProxyObjective, proxy_contrast, trained_rows
 from fedul_flwr.models.parts import Projected, feature_layer, inputs_of
 from tests.support.local_tasks import batch_of
-from tests.support.refusals import refuses
 from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, train
 
 Settings = Callable[..., RunConfig]
@@ -222,11 +221,3 @@ def test_given_a_run_that_was_cut_off_then_it_ends_as_an_uninterrupted_one(
         del plan["labels.total"]
     whole = train(settings(**plan), 3)
     assert_same_run(resume(cut_off(settings(**plan), 3, call=4), 3), whole)
-
-
-@pytest.mark.parametrize("more", [{"base": "krum"}, {"base": "local", "evaluate": "local"}])
-def test_robust_bases_and_clients_alone_are_refused(
-    settings: Settings, more: dict[str, Any]
-) -> None:
-    with refuses("method-mismatch", setting="base"):
-        train(settings(**{**QUICK, **more}), 5)

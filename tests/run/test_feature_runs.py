@@ -90,7 +90,7 @@ def test_given_an_earlier_run_then_its_last_inputs(settings: Settings, tmp_path:
 
 
 def test_given_frozen_rounds_then_the_body_stays(settings: Settings, tmp_path: Path) -> None:
-    with refuses("settings-contradict"):
+    with refuses("setting-without-effect"):
         settings(**{"frozen-rounds": 1, "start-from": "x", "base": "scaffold"})
     first = trained(settings, tmp_path / "first")
     start = {"method": "fedul", "model": "mlp", "start-from": str(first), "frozen-rounds": 2}

@@ -82,7 +82,7 @@ def test_given_a_run_then_its_measures(settings: Settings, monkeypatch: pytest.M
     measure, rounds = Evaluator.errors, iter(range(2))
 
     def first_is_best(evaluator: Evaluator, models: Any, prior: Any) -> Errors:
-        return measure(evaluator, models, prior)._replace(validation=float(next(rounds)))
+        return {**measure(evaluator, models, prior), "validation_error": float(next(rounds))}
 
     monkeypatch.setattr(Evaluator, "errors", first_is_best)
     directory = train(settings(**QUICK, calibration="temperature"), 2)
@@ -191,7 +191,7 @@ def test_given_balanced_selection_then_the_round_of_least_balanced_error_is_kept
 
     def planned(evaluator: Evaluator, models: Any, prior: Any) -> Errors:
         overall, balanced = next(errors)
-        return Errors(validation=overall, validation_balanced=balanced)
+        return {"validation_error": overall, "validation_balanced_error": balanced}
 
     monkeypatch.setattr(Evaluator, "errors", planned)
     whole = train(settings(**options), 2)

@@ -11,7 +11,7 @@ from fedul_flwr.data.run_files.label_files import LEFT_OUT, XCLP, file_name, wri
 from fedul_flwr.data.sources import read_source, source_directory
 from fedul_flwr.data.split import LabelTruth, SetTruth
 from fedul_flwr.data.types import Propagated
-from fedul_flwr.run.scores import (
+from fedul_flwr.run.measures import (
     risk_coverage,
     score,
     score_labels,

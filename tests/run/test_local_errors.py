@@ -74,15 +74,15 @@ def test_mean_errors_by_hand(settings: Settings) -> None:
     fives = float(np.mean(np.asarray(SOURCE.train.labels)[rows] == 5))
     evaluator = Evaluator(settings(**QUICK), SOURCE, rows)
     found = evaluator.errors([always(3), always(5)])
-    assert found.test == pytest.approx((wrong(3) + wrong(5)) / 2)
-    assert found.validation == pytest.approx(50)  # what one has right the other has wrong
+    assert found["test_error"] == pytest.approx((wrong(3) + wrong(5)) / 2)
+    assert found["validation_error"] == pytest.approx(50)  # what one has right the other has wrong
     # -log softmax is log(11 + 9) - log 11 for the class that is said, and log(11 + 9) for others.
-    assert found.validation_loss == pytest.approx(np.log(20) - np.log(11) / 2)
+    assert found["validation_loss"] == pytest.approx(np.log(20) - np.log(11) / 2)
     alone = evaluator.errors([always(5)])
-    assert alone.test == pytest.approx(wrong(5))
-    assert alone.validation == pytest.approx(100 * (1 - fives))
-    assert alone.validation_loss == pytest.approx(np.log(20) - fives * np.log(11))
-    assert evaluator.errors([]) == Errors(None, None, None)
+    assert alone["test_error"] == pytest.approx(wrong(5))
+    assert alone["validation_error"] == pytest.approx(100 * (1 - fives))
+    assert alone["validation_loss"] == pytest.approx(np.log(20) - fives * np.log(11))
+    assert evaluator.errors([]) == {}
 
 
 def test_a_round_has_the_mean_error_of_what_its_clients_return(settings: Settings) -> None:

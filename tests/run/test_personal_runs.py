@@ -108,7 +108,7 @@ def test_refused_before_the_first_round(settings: Settings) -> None:
             parse_flat({"personal": "head", **more})
     at_server = {"method": "fixmatch", "scenario.labels-at": "server", "server_fraction": 0.05}
     for chosen, said in (
-        ({"method": "labels-only", "personal": "norm"}, "'norm' needs batch norm, and model"),
+        ({"method": "labels-only", "personal": "norm"}, "'norm': needs batch norm, and model"),
         ({**at_server, "personal": "head"}, "only the server has labels"),
     ):
         with pytest.raises(UserError, match=said):

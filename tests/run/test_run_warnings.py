@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.run.scores import (
+from fedul_flwr.run.measures import (
     distance,
     one_class_warning,
     shares_warning,

@@ -35,6 +35,7 @@ from fedul_flwr.secure.session import (
     participants_message,
     public_key,
     require_enough,
+    require_signed,
     unseal,
 )
 from tests.support.refusals import refuses
@@ -52,8 +53,11 @@ TOLD = participants_message(ANSWERS, POINTS)
 
 def joined(own: int, told: Mapping[str, NDArray[Any]] = TOLD, **other: Any) -> Session:
     purpose = Purpose("propagation", 8, ROUND, SERVERS)
-    options = {"private": KEYS[own], "purpose": purpose, "identities": None, **other}
-    return join(own, message=told, num_points=POINTS[own], **options)
+    identities = other.pop("identities", None)
+    options = {"private": KEYS[own], "purpose": purpose, **other}
+    session = join(own, message=told, num_points=POINTS[own], **options)
+    require_signed(session, told, options["purpose"], identities)
+    return session
 
 
 WRONG_FORM: dict[str, dict[str, Any]] = {

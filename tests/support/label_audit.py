@@ -25,11 +25,11 @@ from fedul_flwr.data.safe_files import map_version, read_arrays
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays, Content
-from fedul_flwr.federated.class_shares import CLASS_SHARES
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import BASE_ROUND, HELPERS
 from fedul_flwr.federated.nodes import CheckAnswer, ClientRef, DataShape, setup_content
+from fedul_flwr.federated.strategy import CLASS_SHARES
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.parts import decompose, flatten
 from fedul_flwr.models import build_model
@@ -46,23 +46,17 @@ FIRST_STAGE, SECOND_STAGE = 1, 11
 """Rounds that belong to them by default."""
 
 
-def clients_of(*names: str) -> dict[str, type[Client]]:
-    """Classes of clients by the names of their methods."""
-    return {name: METHODS[name].client_class for name in names}
+def clients_of(*kinds: str) -> dict[str, type[Client]]:
+    """Classes of the clients that train on data of some kinds, by the names of their methods."""
+    return {
+        name: method.client_class
+        for name, method in METHODS.items()
+        if method.data in kinds and method.asks_clients and method.updates
+    }
 
 
-UNLABELED = clients_of(
-    *("fedul", "fedul-consistency", "fedul-assign", "fedul-heads", "fedpl"),
-    *("fedllp", "fedllp-vat", "fedllp-dc", "fedllp-pvc"),
-)
-"""Clients of methods that learn without labels."""
-PARTLY_LABELED: dict[str, type[Client]] = {
-    GIVEN_METHOD: GivenClient,
-    **clients_of("xclp", "xclp-predict", "labels-only", "local-lp", "pseudo-label", "fedsem"),
-    **clients_of("fedsiam", "fedmatch", "uda", "fixmatch", "sage", "semifl", "all-labels"),
-    **clients_of("given-labels", "proxyfl", "cbafed"),
-}
-"""Clients of methods that learn from labels of some points, or of all."""
+UNLABELED = clients_of("unlabeled-sets")
+PARTLY_LABELED = {GIVEN_METHOD: GivenClient, **clients_of("partly-labeled", "fully-labeled")}
 AUDITED = UNLABELED | PARTLY_LABELED
 
 opened: list[str] | None = None
