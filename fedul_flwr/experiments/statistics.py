@@ -135,13 +135,14 @@ RIVAL_HEAD = ("rival", "wins", "ties", "losses", "mean difference", "Wilcoxon's 
 def rival_notes(table: Table, named: str, tests: pd.DataFrame) -> list[str]:
     """What the lines of :func:`rival_lines` are, with their totals."""
     totals = tests["result"].value_counts()
-    counts = ", ".join(f"{int(totals.get(name, 0))} {name}" for name in ("win", "tie", "loss"))
+    results = {"wins": "win", "ties": "tie", "losses": "loss"}
+    counts = ", ".join(f"{words}: {totals.get(name, 0)}" for words, name in results.items())
     seeds = f"{tests['seeds'].min()} to {tests['seeds'].max()}"
     count = len(table.named[named])
     variants = f" and {count} variant{'s' if count > 1 else ''} of it" if count else ""
     return [
-        f"{named}{variants}, {tests['rival'].nunique()} rivals, {tests['column'].nunique()} "
-        f"columns, {len(tests)} comparisons: {counts}.",
+        f"{named}{variants}. Rivals: {tests['rival'].nunique()}, columns: "
+        f"{tests['column'].nunique()}, comparisons: {len(tests)}; {counts}.",
         f"A win or a loss is a paired t-test over {seeds} seeds with p below {LEVEL}, by Holm over "
         "all comparisons. Differences are percentage points that a rival errs more. Wilcoxon's "
         "signed-rank test is over the columns, by Holm over the rivals.",
