@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import math
 import tempfile
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
@@ -60,6 +60,15 @@ _RULES: Rules = {
     "surrogate_loss": (FedULSettings, "surrogate-loss"),
     "device": (SharedSettings, "device"),
 }
+
+
+@contextmanager
+def _value_errors() -> Iterator[None]:
+    """Context in which errors of users are those that scikit-learn expects."""
+    try:
+        yield
+    except UserError as error:
+        raise ValueError(str(error)) from error
 
 
 class _Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -190,12 +199,9 @@ class FedULClassifier(_Classifier):
                 "and one class is too few"
             )
         self.classes_ = names if priors is None else _class_names(priors, proportions.shape[1])
-        try:
+        with _value_errors(), exclusive():
             _check(proportions, np.bincount(sets, minlength=len(names)), owners)
-            with exclusive():
-                self._train(points, sets, proportions, owners)
-        except UserError as error:
-            raise ValueError(str(error)) from error
+            self._train(points, sets, proportions, owners)
         return self
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
@@ -212,10 +218,8 @@ class FedULClassifier(_Classifier):
         """Checked points: float32 vectors, or uint8 images."""
         X = unmasked(X)  # noqa: N806
         if _dims(X) > 2:
-            try:
+            with _value_errors():
                 images = stored_points(X)
-            except UserError as error:
-                raise ValueError(str(error)) from error
             if y is not None:
                 self._shape = images.shape[1:]
                 if len(y) != len(images):
@@ -575,10 +579,8 @@ class GraphLabelClassifier(_Classifier):
         if self.standardize:
             self._scaling = scaling_by(moments(points, np.arange(len(points))), None)
         self._features = self._scaled(points)
-        try:
+        with _value_errors():
             result = self._one_party(numbers) if clients is None else self._among(numbers, clients)
-        except UserError as error:
-            raise ValueError(str(error)) from error
         self._numbers, self.confidence_ = result.labels, result.confidence
         reached = result.labels != UNLABELED
         if reached.all():
@@ -676,10 +678,8 @@ def _without_gaps(y: Any) -> tuple[Any, NDArray[np.bool_]]:
     # Texts may stand beside -1.
     is_present = ~missing_values(y)
     if any(isinstance(value, str) for value in objects[is_present]):
-        try:
+        with _value_errors():
             is_present = class_labels(objects, "y").numbers != UNLABELED
-        except UserError as error:
-            raise ValueError(str(error)) from error
     if is_present.all():
         return y, is_present
     if not is_present.any():

@@ -122,13 +122,6 @@ class Columns:
         means: list[float] = []
         scales: list[float] = []
         for column in self.columns:
-            if column.categories is None and (column.mean is None or column.scale is None):
-                raise UserError(
-                    f"Setting standardize = 'constants': column {column.name!r} of the columns "
-                    "file has no mean and scale.",
-                    "columns-file-needed",
-                    setting="standardize",
-                )
             means += [column.mean or 0.0] * len(column.features)
             scales += [column.scale or 1.0] * len(column.features)
         return means, scales

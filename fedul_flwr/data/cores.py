@@ -19,14 +19,12 @@ def usable_cpus() -> int:
 
 def refuse_cpus(client_cpus: float) -> None:
     """Refuse a number of CPUs for a client that Flower does not take or this machine lacks."""
-    if client_cpus != int(client_cpus) or client_cpus < 1:
+    available = usable_cpus()
+    if client_cpus != int(client_cpus) or not 1 <= client_cpus <= available:
         raise UserError(
-            f"client CPUs is {client_cpus}; Flower takes whole CPUs, at least 1.",
+            f"client CPUs is {client_cpus}; Flower takes whole CPUs, at least 1, and this machine "
+            f"has {available}.",
             "setting-out-of-range",
-        )
-    if client_cpus > (available := usable_cpus()):
-        raise UserError(
-            f"client CPUs is {client_cpus}; this machine has {available}.", "machine-too-small"
         )
 
 

@@ -106,70 +106,56 @@ BY_REFERENCE, NEIGHBOR, OTHERS = 0.5, 0.15, 0.2
 """FedMatch: shares of a client's own class, of each neighbor of it, and of all others together."""
 
 
-def majority_partition(
-    labels: Ints,
-    num_classes: int,
-    num_clients: int,
-    rng: np.random.Generator,
-    *,
-    points_per_client: int = 0,
-    mild: bool = False,
+def _by_class_shares(
+    labels: Ints, num_classes: int, num_clients: int, config: RunConfig
 ) -> list[Ints]:
-    """Two majority classes per client, 2c and 2c+1 modulo K (FedUL paper, tables D.5 and D.6).
+    """Clients take their n/C points, or ``points-per-client``, by shares of the classes, one client
+    after the other, until a class runs out, as in the authors' code.
 
-    Clients take their n/C points one client after the other, until a class runs out, as in the
-    authors' code. With ``mild`` (the paper's main text) majorities have 0.15 to 0.25 each and the
-    minorities share the rest, each below 0.08. With ``points_per_client`` (the paper's table E.10)
-    they take that number instead of n/C, so that no class runs out while there are enough points.
+    ``majority``: two majority classes per client, 2c and 2c+1 modulo K (FedUL paper, tables D.5 and
+    D.6). ``majority-mild`` (the paper's main text): majorities have 0.15 to 0.25 each and the
+    minorities share the rest, each below 0.08. With ``points-per-client`` (the paper's table E.10)
+    no class runs out while there are enough points.
+
+    ``imbalanced``: half of client c's points are of class c modulo K (Batch-NonIID of the FedMatch
+    paper). The classes before and after it, in a circle, have 0.15 each, and the others 0.2
+    together, evenly; the authors' code has 0.02 and six times 0.03. With fewer than four classes
+    the shares of the existing ones keep their proportions: 0.625 and twice 0.1875 for three
+    classes. No class runs out if all are equally frequent and C is a multiple of K.
 
     Parameters
     ----------
     labels : ``(n,)``, classes ``0..K-1``.
-
-    Returns
-    -------
-    For each client the positions ``(n_c,)`` of its points in ``labels``; clients share no point.
     """
-    pools = _shuffled_classes(labels, num_classes, rng)
-    quota = points_per_client or len(labels) // num_clients
+    if (labels == UNLABELED).any():
+        raise UserError(
+            f"partition = {config.partition!r} needs the label of every training point.",
+            "labels-missing",
+            setting="partition",
+        )
+    rng, exact = stream(config.seed, "partition"), config.points_per_client > 0
+    pools = [rng.permutation(np.flatnonzero(labels == k)) for k in range(num_classes)]
+    quota = config.points_per_client or len(labels) // num_clients
     wanted = np.empty((num_clients, num_classes), dtype=np.int64)
     for client in range(num_clients):
+        if config.partition == "imbalanced":
+            # Rotated for every client, so that rounding favors no class over K clients.
+            counts = _largest_remainders(quota, _circular_shares(num_classes))
+            wanted[client] = np.roll(counts, client)
+            continue
         majority = {2 * client % num_classes, (2 * client + 1) % num_classes}
-        if mild:
+        if config.partition == "majority-mild":
             shares = _mild_shares(majority, num_classes, rng)
         else:
             shares = rng.uniform(*MAJORITY_RANGE, num_classes)
             shares[list(majority)] *= MAJORITY_FACTOR
             shares /= shares.sum()
-        exact = points_per_client > 0
         wanted[client] = _largest_remainders(quota, shares) if exact else np.floor(quota * shares)
-    return _deal(pools, wanted)
-
-
-def imbalanced_partition(
-    labels: Ints,
-    num_classes: int,
-    num_clients: int,
-    rng: np.random.Generator,
-    *,
-    points_per_client: int = 0,
-) -> list[Ints]:
-    """Half of client c's points are of class c modulo K (Batch-NonIID of the FedMatch paper).
-
-    The classes before and after it, in a circle, have 0.15 each, and the others 0.2 together,
-    evenly; the authors' code has 0.02 and six times 0.03. With fewer than four classes the
-    shares of the existing ones keep their proportions: 0.625 and twice 0.1875 for three classes.
-    Clients take n/C points, or ``points_per_client``, one client after the other, until a class
-    runs out; none does if all are equally frequent and C is a multiple of K.
-
-    Parameters and result as of :func:`majority_partition`.
-    """
-    pools = _shuffled_classes(labels, num_classes, rng)
-    quota = points_per_client or len(labels) // num_clients
-    # Rotated for every client, so that rounding favors no class over K clients.
-    counts = _largest_remainders(quota, _circular_shares(num_classes))
-    wanted = np.stack([np.roll(counts, client) for client in range(num_clients)])
-    return _deal(pools, wanted)
+    ends = wanted.cumsum(axis=0)
+    return [
+        np.concatenate([pool[a:b] for pool, a, b in zip(pools, start, end, strict=True)])
+        for start, end in zip(ends - wanted, ends, strict=True)
+    ]
 
 
 def _mild_shares(majority: set[int], num_classes: int, rng: np.random.Generator) -> Floats:
@@ -208,20 +194,6 @@ def _largest_remainders(count: int, shares: Floats) -> Ints:
     return wanted
 
 
-def _shuffled_classes(labels: Ints, num_classes: int, rng: np.random.Generator) -> list[Ints]:
-    """Positions of every class's points, in random order."""
-    return [rng.permutation(np.flatnonzero(labels == k)) for k in range(num_classes)]
-
-
-def _deal(pools: list[Ints], wanted: Ints) -> list[Ints]:
-    """Give clients ``wanted`` ``(C, K)`` points, one client after the other, until none is left."""
-    ends = wanted.cumsum(axis=0)
-    return [
-        np.concatenate([pool[a:b] for pool, a, b in zip(pools, start, end, strict=True)])
-        for start, end in zip(ends - wanted, ends, strict=True)
-    ]
-
-
 def partition_points(
     labels: Ints,
     columns: Mapping[str, NDArray[np.generic]],
@@ -254,24 +226,6 @@ def partition_points(
             order = stream(config.seed, "points-per-client", client).permutation(part)
             parts[client] = order[:count]
     return [np.sort(part) for part in parts]
-
-
-def _by_class_shares(
-    labels: Ints, num_classes: int, num_clients: int, config: RunConfig
-) -> list[Ints]:
-    if (labels == UNLABELED).any():
-        raise UserError(
-            f"partition = {config.partition!r} needs the label of every training point.",
-            "labels-missing",
-            setting="partition",
-        )
-    rng, count = stream(config.seed, "partition"), config.points_per_client
-    if config.partition == "imbalanced":
-        return imbalanced_partition(labels, num_classes, num_clients, rng, points_per_client=count)
-    mild = config.partition == "majority-mild"
-    return majority_partition(
-        labels, num_classes, num_clients, rng, points_per_client=count, mild=mild
-    )
 
 
 _ATTEMPTS = 20

@@ -267,7 +267,6 @@ def load_source(
     *,
     image_size: int = 0,
     table: TableOptions = NO_OPTIONS,
-    cache: Path | None = None,
 ) -> Source:
     """Load a data set; its images are decoded, or its tables encoded, on first use.
 
@@ -289,7 +288,7 @@ def load_source(
         - a folder with ``train/`` and ``test/``, one sub-folder of images per class;
         - the name of a data set on the Hugging Face hub, ``name`` or ``name:config``.
     """
-    return read_source(source_directory(dataset, image_size=image_size, table=table, cache=cache))
+    return read_source(source_directory(dataset, image_size=image_size, table=table))
 
 
 def source_directory(
@@ -297,12 +296,11 @@ def source_directory(
     *,
     image_size: int = 0,
     table: TableOptions = NO_OPTIONS,
-    cache: Path | None = None,
 ) -> Path:
     """Return the folder of the decoded data set; decode it first if necessary."""
     origin = _find(dataset, table)
     key = cache_key([origin.identity, image_size, *table.identity], origin.files)
-    root = (cache_directory() if cache is None else cache) / "sources"
+    root = cache_directory() / "sources"
 
     def build(directory: Path) -> None:
         _write_source(directory, origin.read(), image_size, table, origin.identity)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -446,12 +446,27 @@ class LabelTruth(ClientTruth):
     new: Bools
 
 
-class LabelAssignment(NamedTuple):
-    """Clients with their labels, and the rows that the server keeps."""
+@dataclass(frozen=True)
+class Split:
+    """A simulated federation.
 
-    clients: tuple[LabelTruth, ...]
+    Attributes
+    ----------
+    clients : one entry per client, with all its points and their true labels; a
+        :class:`SetTruth`, or a :class:`LabelTruth` of a method on partly labeled data.
+    validation, server : rows of the training images that the server keeps, with labels, to select
+        the best round and to train on.
+    """
+
+    clients: tuple[ClientTruth, ...]
     validation: Ints
     server: Ints
+    directory: Path = Path()
+
+    @property
+    def label_truths(self) -> list[LabelTruth]:
+        """The clients with partly labeled points."""
+        return [client for client in self.clients if isinstance(client, LabelTruth)]
 
 
 def write_labels(folder: Path, source: Source, num_clients: int, config: RunConfig) -> None:
@@ -462,7 +477,7 @@ def write_labels(folder: Path, source: Source, num_clients: int, config: RunConf
         assignment = load_split(Path(options.split), num_clients, labels, source.class_names)
     else:
         assignment = _deal(source, num_clients, config)
-    clients = _with_labels_shown(assignment.clients, label_scenario(config), options)
+    clients = _with_labels_shown(assignment.label_truths, label_scenario(config), options)
     np.savez(folder / ASSIGNED, **_assigned_arrays(clients))
     np.savez(
         folder / TRUTH,
@@ -472,7 +487,7 @@ def write_labels(folder: Path, source: Source, num_clients: int, config: RunConf
     )
 
 
-def _deal(source: Source, num_clients: int, config: RunConfig) -> LabelAssignment:
+def _deal(source: Source, num_clients: int, config: RunConfig) -> Split:
     of_owners, validation, server = assign_points(source, num_clients, config)
     truth = [np.asarray(source.train.labels)[points] for points in of_owners]
     options = config[LabelSettings]
@@ -481,7 +496,7 @@ def _deal(source: Source, num_clients: int, config: RunConfig) -> LabelAssignmen
     visible, new = assign_labels_to_clients(truth, options, config.seed)
     parts = zip(of_owners, truth, visible, new, strict=True)
     clients = tuple(LabelTruth(*of_client) for of_client in parts)
-    return LabelAssignment(clients, validation, server)
+    return Split(clients, validation, server)
 
 
 def label_scenario(config: RunConfig) -> str:
@@ -549,11 +564,11 @@ def open_partly_labeled_points(files: Mapping[str, str], client: int) -> PartlyL
 # The file of a run
 
 
-def save_split(file: Path, assignment: LabelAssignment, train_labels: Ints) -> None:
-    """Write ``assignment`` for `labels.split` of later runs; ``train_labels``: of all points."""
-    arrays = _assigned_arrays(assignment.clients) | {
-        "validation": assignment.validation,
-        "server": assignment.server,
+def save_split(file: Path, split: Split, train_labels: Ints) -> None:
+    """Write ``split`` for `labels.split` of later runs; ``train_labels``: of all points."""
+    arrays = _assigned_arrays(split.label_truths) | {
+        "validation": split.validation,
+        "server": split.server,
         "fingerprint": np.array(_fingerprint(train_labels)),
     }
 
@@ -573,7 +588,7 @@ def split_file(named: str) -> list[Path]:
 
 def load_split(
     file: Path, num_clients: int, train_labels: Ints, class_names: Sequence[str]
-) -> LabelAssignment:
+) -> Split:
     """Read a file of :func:`save_split`, or with ``.txt`` one of the XCLP authors' code.
 
     True labels come from ``train_labels``.
@@ -590,7 +605,7 @@ def load_split(
         if fingerprint != _fingerprint(train_labels):
             raise _refusal(file, "it is of a data set with other training labels than this run's")
         clients = _label_truths(arrays, train_labels[points])
-        assignment = LabelAssignment(clients, arrays["validation"], arrays["server"])
+        assignment = Split(clients, arrays["validation"], arrays["server"])
     if len(assignment.clients) != num_clients:
         raise _refusal(
             file, f"it is of {len(assignment.clients)} clients, and this run has {num_clients}"
@@ -615,7 +630,7 @@ _LINE = re.compile(r"([0-9]{1,12})_\S+\s+(\S+)\s+(server|[0-9]{1,9})\s+([01])")
 _PART, _HUB_PARTS = 10_000, (3, 2, 1, 4, 0)
 
 
-def _load_released(file: Path, train_labels: Ints, class_names: Sequence[str]) -> LabelAssignment:
+def _load_released(file: Path, train_labels: Ints, class_names: Sequence[str]) -> Split:
     """Read a split file of the XCLP authors' code: who holds each point, and its label or none.
 
     The points of the data set that it does not name are for validation: the authors' code takes
@@ -652,7 +667,7 @@ def _load_released(file: Path, train_labels: Ints, class_names: Sequence[str]) -
         new = np.zeros(int(at.sum()), dtype=np.bool_)
         clients.append(LabelTruth(points[at], train_labels[points[at]], visible[at], new))
     unnamed = np.setdiff1d(np.flatnonzero(train_labels != UNLABELED), points)
-    return LabelAssignment(tuple(clients), unnamed, points[owners < 0])
+    return Split(tuple(clients), unnamed, points[owners < 0])
 
 
 def _orders(size: int) -> Iterator[Ints]:
@@ -672,25 +687,6 @@ SHAPING = ("partition", "points-per-client", "validation-fraction", "server-frac
 """Shared settings that determine the split."""
 NOT_OF_LABELS = ("labels.new-fraction", "labels.without-client", "labels.split")
 """Settings of labels that also have an effect if all points have labels, or none."""
-
-
-@dataclass(frozen=True)
-class Split:
-    """A simulated federation.
-
-    Attributes
-    ----------
-    validation, server : rows of the training images that the server keeps, with labels, to select
-        the best round and to train on.
-    clients : one entry per client, with all its points and their true labels; a
-        :class:`~fedul_flwr.data.split.SetTruth`, or a
-        :class:`~fedul_flwr.data.split.LabelTruth` of a method on partly labeled data.
-    """
-
-    directory: Path
-    validation: Ints
-    server: Ints
-    clients: tuple[ClientTruth, ...]
 
 
 def build_split(source_directory: Path, num_clients: int, config: RunConfig) -> Split:
@@ -749,7 +745,7 @@ def read_split(directory: Path) -> Split:
         clients = _label_truths(read_arrays(directory / ASSIGNED), truth["labels"])
     else:
         clients = _read_sets(directory)
-    return Split(directory, truth["validation"], truth["server"], clients)
+    return Split(clients, truth["validation"], truth["server"], directory)
 
 
 def client_files(

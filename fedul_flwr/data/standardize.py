@@ -80,7 +80,7 @@ def scaling_by(moments: Moments, columns: Columns | None) -> Scaling:
 
 def constant_scaling(columns: Columns | None) -> Scaling:
     """The scaling of the columns file."""
-    if columns is None:
+    if columns is None or not columns.has_constants:
         raise UserError(
             "Setting standardize = 'constants' needs setting columns, a columns file with the mean "
             "and scale of every number.",

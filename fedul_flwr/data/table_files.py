@@ -178,7 +178,7 @@ def npz_split(path: Path, options: TableOptions) -> LabeledSplit:
 
 def npz_names(path: Path) -> list[str]:
     """Names of the arrays in an ``.npz`` file."""
-    with _readable_npz(path, "the file"), np.load(regular_file(path), allow_pickle=False) as file:
+    with _readable(path, "the file"), np.load(regular_file(path), allow_pickle=False) as file:
         return list(file.files)
 
 
@@ -189,19 +189,20 @@ def npz_array(path: Path, name: str) -> NDArray[Any]:
         raise UserError(
             f"{path} has no array {name!r}; its arrays are: {', '.join(names)}.", "array-wrong"
         )
-    with _readable_npz(path, f"array {name!r}"), np.load(path, allow_pickle=False) as file:
+    with _readable(path, f"array {name!r}"), np.load(path, allow_pickle=False) as file:
         return np.asarray(file[name])
 
 
 @contextmanager
-def _readable_npz(path: Path, what: str) -> Iterator[None]:
+def _readable(path: Path, what: str) -> Iterator[None]:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    of_zip = (EOFError, TypeError, zipfile.BadZipFile, zlib.error)  # TypeError: for a .npy array
     try:
         yield
-    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        # TypeError: a plain .npy array under this name is not a context manager.
+    except (OSError, ValueError, pa.ArrowException, *of_zip) as error:
         raise UserError(
-            f"{path} cannot be read as an .npz file: {what} must be whole, and hold numbers or "
-            "texts.",
+            f"{path} cannot be read: {what} must be whole, and hold numbers or texts.",
             "file-not-readable",
         ) from error
 
@@ -213,11 +214,11 @@ class _ParquetRows:
     """Rows of a parquet file, of which columns are read when they are asked for."""
 
     def __init__(self, path: Path) -> None:
-        import pyarrow as pa  # type: ignore[import-untyped]
+        import pyarrow as pa
         import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
         self.path = path
-        with _readable_parquet(path):
+        with _readable(path, "the parquet file"):
             self.file = pq.ParquetFile(regular_file(path))
             written = self.file.schema_arrow
         places, self.twice = columns_by_name(written.names)
@@ -234,7 +235,7 @@ class _ParquetRows:
 
         schema = pa.schema([self.schema.field(name) for name in names])
         originals = [self.originals[name] for name in names]
-        with _readable_parquet(self.path):
+        with _readable(self.path, "the parquet file"):
             for batch in self.file.iter_batches(batch_size=BLOCK, columns=originals):
                 columns = [
                     batch.column(name).cast(field.type)
@@ -247,18 +248,6 @@ class _ParquetRows:
 
         schema = pa.schema([self.schema.field(name) for name in names], self.schema.metadata)
         return pa.Table.from_batches(self.to_batches(names), schema)
-
-
-@contextmanager
-def _readable_parquet(path: Path) -> Iterator[None]:
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(
-            f"{path} cannot be read as a parquet file; it may be damaged.", "file-not-readable"
-        ) from error
 
 
 def open_parquet(path: Path) -> Table:

@@ -5,16 +5,14 @@ A trial is reused only as long as they have the same content.
 
 from __future__ import annotations
 
-import ast
 import hashlib
-import importlib.util
 import sys
 import sysconfig
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from modulefinder import ModuleFinder
 from pathlib import Path
-from typing import Any
 
 from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.run_config import LOCATION_SETTINGS, RunConfig
@@ -109,47 +107,16 @@ def _modules(key: str, value: str) -> list[str]:
 
 
 def _user_files(modules: Iterable[str]) -> Iterator[Path]:
-    """Source files of modules that are not installed, and of those that they import."""
-    seen: set[str] = set()
-    waiting = list(modules)
-    while waiting:
-        name = waiting.pop()
-        if name in seen or not name:
-            continue
-        seen.add(name)
-        file = _source(name)
-        if file is None:
-            continue
-        yield file
-        parents = name.split(".")
-        waiting += [".".join(parents[:depth]) for depth in range(1, len(parents))]
-        with suppress(OSError, SyntaxError, ValueError):
-            waiting += _imports(ast.parse(file.read_bytes()), name, file)
-
-
-def _source(name: str) -> Path | None:
-    """Source file of a module of the user's own; None for an installed one or if there is none."""
-    top = name.partition(".")[0]
-    if top in sys.stdlib_module_names or top == _OURS:
-        return None
-    spec: Any = None
-    with suppress(ImportError, ValueError, AttributeError):
-        spec = importlib.util.find_spec(name)
-    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
-        return None
-    file = Path(spec.origin).resolve()
-    installed = (Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib"))
-    return None if any(file.is_relative_to(folder) for folder in installed) else file
-
-
-def _imports(tree: ast.AST, name: str, file: Path) -> Iterator[str]:
-    """Names of modules that the source of module ``name`` imports anywhere."""
-    package = name.split(".") if file.name == "__init__.py" else name.split(".")[:-1]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            start = package[: len(package) - node.level + 1] if node.level else []
-            base = ".".join([*start, *([node.module] if node.module else [])])
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names if base)
+    """Source files of modules that are not installed, and of those that they import anywhere."""
+    kinds = ("stdlib", "purelib", "platlib")
+    installed = [Path(sysconfig.get_path(kind)).resolve() for kind in kinds]
+    path = [Path(entry).resolve() for entry in sys.path]
+    users = [entry for entry in path if not any(map(entry.is_relative_to, installed))]
+    finder = ModuleFinder([*map(str, users)], excludes=[_OURS])
+    for name in modules:
+        with suppress(ImportError, SyntaxError):  # the run itself says what it cannot import
+            finder.import_hook(name)
+    for module in finder.modules.values():
+        file = Path(getattr(module, "__file__", None) or "")
+        if file.suffix == ".py":
+            yield file.resolve()

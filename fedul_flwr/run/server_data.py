@@ -23,7 +23,6 @@ from fedul_flwr.data.safe_files import composed
 from fedul_flwr.data.seeds import derived_seed
 from fedul_flwr.data.sources import read_source, source_directory
 from fedul_flwr.data.split import (
-    LabelAssignment,
     LabelTruth,
     SetTruth,
     Split,
@@ -187,8 +186,7 @@ class ServerData:
 
     def labeled_by_owners(self) -> LabeledPoints | None:
         """The labeled points of all simulated clients, if some of their points are labeled."""
-        clients = self.split.clients if self.split is not None else ()
-        truths = [client for client in clients if isinstance(client, LabelTruth)]
+        truths = self.split.label_truths if self.split is not None else []
         if self.source is None or not truths:
             return None
         points = np.concatenate([client.points for client in truths])
@@ -216,10 +214,8 @@ class ServerData:
         """Write the split of partly labeled points over the clients, so later runs can use it."""
         if self.split is None or self.source is None:
             return
-        clients = tuple(client for client in self.split.clients if isinstance(client, LabelTruth))
-        if clients:
-            assignment = LabelAssignment(clients, self.split.validation, self.split.server)
-            save_split(file, assignment, np.asarray(self.source.train.labels))
+        if self.split.label_truths:
+            save_split(file, self.split, np.asarray(self.source.train.labels))
 
     def complete(self, report: ClientReport) -> None:
         """Add values that only the simulation knows to a client's report."""

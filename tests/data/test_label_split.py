@@ -12,8 +12,6 @@ from fedul_flwr.config.method_settings import LabelSettings
 from fedul_flwr.config.methods import Method
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.split import (
-    LabelAssignment,
-    LabelTruth,
     Split,
     assign_labels_to_clients,
     build_split,
@@ -49,13 +47,9 @@ def opened(place: Path, split: Split) -> list[Any]:
     return [open_partly_labeled_points(files, client) for client in range(len(split.clients))]
 
 
-def clients_of(split: Split) -> list[LabelTruth]:
-    return [client for client in split.clients if isinstance(client, LabelTruth)]
-
-
 def same(one: Split, other: Split) -> bool:
     pairs = [(one.validation, other.validation), (one.server, other.server)]
-    for a, b in zip(clients_of(one), clients_of(other), strict=True):
+    for a, b in zip(one.label_truths, other.label_truths, strict=True):
         names = ("points", "labels", "observed", "new")
         pairs += [(getattr(a, name), getattr(b, name)) for name in names]
     return all(np.array_equal(a, b) for a, b in pairs)
@@ -64,7 +58,7 @@ def same(one: Split, other: Split) -> bool:
 def test_what_clients_open_is_what_was_dealt(place: Path) -> None:
     split = build_split(place, 3, config(**{"labels.new-fraction": 0.2, "server-fraction": 0.1}))
     everything = [split.validation, split.server]
-    for points, truth in zip(opened(place, split), clients_of(split), strict=True):
+    for points, truth in zip(opened(place, split), split.label_truths, strict=True):
         np.testing.assert_array_equal(points.points, truth.points)
         np.testing.assert_array_equal(points.labels, truth.observed)
         np.testing.assert_array_equal(points.new, truth.new)
@@ -100,7 +94,7 @@ def test_points_without_label_in_the_source_stay_so(tmp_path: Path) -> None:
     assert [len(split.validation), len(split.server)] == [50, 20]
     assert (labels[np.concatenate([split.validation, split.server])] >= 0).all()
     assert sum(len(truth.points) for truth in split.clients) == 330
-    for truth in clients_of(split):
+    for truth in split.label_truths:
         np.testing.assert_array_equal(truth.labels, labels[truth.points])
         assert (truth.observed >= 0).sum() == 10
         assert (truth.observed[truth.labels < 0] == -1).all()
@@ -123,17 +117,11 @@ def test_the_file_for_clients_holds_no_label_that_was_not_given(place: Path) -> 
         assert (archive["labels"][archive["new"]] == -1).all()
 
 
-def write_saved(file: Path, split: Split) -> None:
-    save_split(
-        file, LabelAssignment(tuple(clients_of(split)), split.validation, split.server), LABELS
-    )
-
-
 @pytest.fixture
 def saved(place: Path, tmp_path: Path) -> tuple[Split, Path]:
     options = {"labels.new-fraction": 0.2, "partition": "majority", "server-fraction": 0.1}
     split = build_split(place, 3, config(**options, seed=5))
-    write_saved(tmp_path / "split.npz", split)
+    save_split(tmp_path / "split.npz", split, LABELS)
     return split, tmp_path / "split.npz"
 
 
@@ -192,7 +180,7 @@ def test_given_a_split_file_of_the_authors_then_clients_have_its_points_and_labe
     split = build_split(place, 3, config(**REUSED, **options))
     np.testing.assert_array_equal(split.validation, np.arange(100))
     np.testing.assert_array_equal(split.server, np.arange(390, 400))
-    for number, client in enumerate(clients_of(split)):
+    for number, client in enumerate(split.label_truths):
         expected = np.array([row for row in range(100, 390) if row % 3 == number])
         np.testing.assert_array_equal(client.points, expected)
         np.testing.assert_array_equal(client.labels, LABELS[expected])
@@ -241,7 +229,7 @@ def test_new_points_have_no_label_and_are_the_same_ones(place: Path) -> None:
     options = {"labels.new-fraction": 0.2}
     runs = [config_scenarios("uda", **options), config_scenarios("uda", **options, **AT_SERVER)]
     runs.append(config_scenarios(ALL_GIVEN_METHOD, **options))
-    some, none, every = (clients_of(build_split(place, 3, run)) for run in runs)
+    some, none, every = (build_split(place, 3, run).label_truths for run in runs)
     for clients in zip(some, none, every, strict=True):
         new = clients[0].new
         assert new.sum() == round(0.2 * len(new))

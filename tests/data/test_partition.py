@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import default_flat, parse_flat
-from fedul_flwr.data.partition import imbalanced_partition, majority_partition, partition_points
+from fedul_flwr.data.partition import partition_points
 from tests.support.refusals import refuses
 
 Ints = NDArray[np.int64]
@@ -26,7 +26,17 @@ def split(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library's advice on its options
         columns = columns or {"writer": WRITERS}
-        return partition_points(labels, columns, 10, num_clients, parse_flat(values))
+        num_classes = int(labels.max()) + 1
+        return partition_points(labels, columns, num_classes, num_clients, parse_flat(values))
+
+
+def dealt(partition: str, counts: list[int], num_clients: int, **options: Any) -> Ints:
+    """``(C, K)`` numbers of points of so many points of each class."""
+    labels = np.repeat(np.arange(len(counts)), counts)
+    parts = split(partition, num_clients, labels, **options)
+    together = np.concatenate(parts)
+    assert len(np.unique(together)) == len(together)
+    return np.array([np.bincount(labels[part], minlength=len(counts)) for part in parts])
 
 
 PLAIN = ("iid", "dirichlet", "pathological", "shard", "majority", "majority-mild", "imbalanced")
@@ -126,19 +136,6 @@ MNIST_COUNTS = [4600, 5490, 4850, 4860, 4725, 4465, 4490, 5035, 4855, 4630]
 TABLE_D5_CLIENT_1 = [4498, 4646, 56, 56, 54, 57, 54, 60, 60, 54]
 
 
-def class_counts(labels: Ints, parts: list[Ints], num_classes: int) -> Ints:
-    """``(C, K)`` numbers of points."""
-    return np.array([np.bincount(labels[part], minlength=num_classes) for part in parts])
-
-
-def majority(counts: list[int], num_clients: int, seed: int = 0, *, mild: bool = False) -> Ints:
-    """``(C, K)`` numbers of points."""
-    labels = np.repeat(np.arange(len(counts)), counts)
-    rng = np.random.default_rng(seed)
-    parts = majority_partition(labels, len(counts), num_clients, rng, mild=mild)
-    return class_counts(labels, parts, len(counts))
-
-
 def test_majority_on_mnist_is_like_table_d5() -> None:
     # Share of a majority class: w·80 over the sum of all. Least .45·80 / (.45·80 + .55·80 + 8·.55)
     # = 36 / 84.4 = .4265, most 44 / (44 + 36 + 8·.45) = .5263. A minority class: least
@@ -146,7 +143,7 @@ def test_majority_on_mnist_is_like_table_d5() -> None:
     # Quota 48,000 / 5 = 9600: 4094 to 5052, and 46 to 69.
     assert all(4094 <= n <= 5052 for n in TABLE_D5_CLIENT_1[:2])
     assert all(46 <= n <= 69 for n in TABLE_D5_CLIENT_1[2:])
-    first = np.array([majority(MNIST_COUNTS, 5, seed)[0] for seed in range(30)])
+    first = np.array([dealt("majority", MNIST_COUNTS, 5, seed=seed)[0] for seed in range(30)])
     assert first[:, :2].min() >= 4094
     assert first[:, :2].max() <= 5052
     assert first[:, 2:].min() >= 46
@@ -161,11 +158,11 @@ def test_majority_on_mnist_is_like_table_d5() -> None:
 def test_mild_majorities_keep_to_the_papers_bounds() -> None:
     # Six minorities of 8 classes would share at least 1 - 2·.25 = .5, that is .083 each.
     with refuses("number-of-classes", setting="partition"):
-        majority([500] * 8, 8, mild=True)
+        dealt("majority-mild", [500] * 8, 8)
     # Majorities in [0.15, 0.25], minorities below 0.08: bounds of shares; counts are rounded down
     # from 500, so they lie at most 1/500 below.
     for seed in range(60):
-        shares = majority([500] * 10, 10, seed, mild=True)[0] / 500
+        shares = dealt("majority-mild", [500] * 10, 10, seed=seed)[0] / 500
         assert shares[:2].min() >= 0.15 - 0.002
         assert shares[:2].max() <= 0.25
         assert shares[2:].max() < 0.08
@@ -175,12 +172,9 @@ def test_mild_majorities_keep_to_the_papers_bounds() -> None:
 @pytest.mark.parametrize("num_clients", [10, 50])
 def test_500_points_for_every_client_of_table_e10(num_clients: int) -> None:
     """Cut out of 960 points each, the last of 50 would find 425 in its exhausted classes."""
-    labels = np.repeat(np.arange(10), MNIST_COUNTS)
-    rng = np.random.default_rng(0)
-    parts = majority_partition(labels, 10, num_clients, rng, points_per_client=500)
-    together = np.concatenate(parts)
-    assert len(np.unique(together)) == len(together) == 500 * num_clients
-    for client, counts in enumerate(class_counts(labels, parts, 10)):
+    table = dealt("majority", MNIST_COUNTS, num_clients, **{"points-per-client": 500})
+    assert (table.sum(axis=1) == 500).all()
+    for client, counts in enumerate(table):
         tops = {2 * client % 10, (2 * client + 1) % 10}
         assert set(np.argsort(counts)[-2:]) == tops
         # Shares as above, times 500: a majority class 213.2 to 263.2, a minority 2.4 to 3.7.
@@ -194,13 +188,14 @@ def test_a_client_without_points_is_refused() -> None:
         split("majority", 10, labels=np.arange(10))
 
 
-def imbalanced(counts: list[int], num_clients: int, points_per_client: int = 0) -> Ints:
-    """``(C, K)`` numbers of points of FedMatch's Batch-NonIID."""
-    labels = np.random.default_rng(1).permutation(np.repeat(np.arange(len(counts)), counts))
-    rng = np.random.default_rng(0)
-    parts = imbalanced_partition(
-        labels, len(counts), num_clients, rng, points_per_client=points_per_client
-    )
-    together = np.concatenate(parts)
-    assert len(np.unique(together)) == len(together)
-    return class_counts(labels, parts, len(counts))
+def test_half_of_a_clients_points_are_of_its_own_class_of_fedmatch() -> None:
+    # Shares of ten classes: 0.5, twice 0.15 for the neighbors, 0.2 / 7 for each other one; of 100
+    # points the remainders of 20 / 7 = 2.86 give six classes 3 and one 2.
+    table = dealt("imbalanced", [100] * 10, 10)
+    for client, counts in enumerate(table):
+        mine = np.roll(counts, -client)
+        assert mine[[0, 1, 9]].tolist() == [50, 15, 15]
+        assert sorted(mine[2:9]) == [2, 3, 3, 3, 3, 3, 3]
+    assert (table.sum(axis=0) == 100).all()  # no class runs out
+    three = dealt("imbalanced", [160] * 3, 3)
+    assert three.tolist() == [[100, 30, 30], [30, 100, 30], [30, 30, 100]]

@@ -8,7 +8,6 @@ import pytest
 from fedul_flwr.data.run_files.label_files import write_labels
 from fedul_flwr.data.run_files.records import (
     best_line,
-    improves,
     incident_rows,
     incidents,
     read_run,
@@ -104,11 +103,48 @@ def kept(*lines: dict[str, Any], by: str = "heldout") -> int | None:
     return None if found is None else int(found["round"])
 
 
-def test_given_honest_clients_then_the_round_that_most_prefer_is_kept() -> None:
-    # From round 1 to 2 the losses change by -0.2, -0.1, +0.3, of which the median is -0.1.
-    assert kept(line(1, c0=1.0, c1=5.0, c2=0.5), line(2, c0=0.8, c1=4.9, c2=0.8)) == 2
-    # By +0.1, -0.1, +0.2: the median is +0.1.
-    assert kept(line(1, c0=1.0, c1=5.0, c2=0.5), line(2, c0=1.1, c1=4.9, c2=0.7)) == 1
+UNMEASURED = {"round": 1, "heldout_loss": None, "validation_error": None}
+ERRORS = [
+    {"round": number, "validation_error": error}
+    for number, error in ((1, 3.0), (2, 2.0), (3, 2.0), (4, float("nan")))
+]
+TWO = [
+    {"round": 1, "validation_error": 10.0, "validation_prior_error": 60.0},
+    {"round": 2, "validation_error": 30.0, "validation_prior_error": 20.0},
+    {"round": 3, "validation_error": None, "validation_prior_error": None},
+]
+PLAIN = [{key: one[key] for key in ("round", "validation_error")} for one in TWO]
+FIRST = line(1, c0=1.0, c1=5.0, c2=0.5)
+# Client 2 has ten times the loss of the others: without it every mean and median falls.
+WITH_2 = line(1, c0=1.0, c1=1.0, c2=10.0)
+
+
+@pytest.mark.parametrize(
+    ("lines", "by", "number"),
+    [
+        # From round 1 to 2 the losses change by -0.2, -0.1, +0.3, of which the median is -0.1.
+        ([FIRST, line(2, c0=0.8, c1=4.9, c2=0.8)], "heldout", 2),
+        # By +0.1, -0.1, +0.2: the median is +0.1.
+        ([FIRST, line(2, c0=1.1, c1=4.9, c2=0.7)], "heldout", 1),
+        ([WITH_2, line(2, c0=1.1, c1=1.1)], "heldout", 1),
+        ([WITH_2, line(2, c0=1.1, c1=1.1), line(3, c0=0.9, c1=0.9)], "heldout", 3),
+        ([line(1, c0=9.0), line(2, c1=0.1)], "heldout", 1),  # no client in common
+        ([{"round": n, "heldout_loss": loss} for n, loss in ((1, 2.0), (2, 1.0))], "heldout", 2),
+        ([UNMEASURED], "heldout", None),
+        ([UNMEASURED, line(2, c0=1.0), UNMEASURED | {"round": 3}], "heldout", 2),
+        ([UNMEASURED], "last", 1),
+        (ERRORS, "validation", 2),  # of equals the first
+        (ERRORS, "last", 4),
+        (TWO, "validation", 2),  # the errors for the class priors of training
+        (
+            [{key: one[key] for key in ("round", "validation_error")} for one in TWO],
+            "validation",
+            1,
+        ),
+    ],
+)
+def test_the_round_that_is_kept(lines: list[dict[str, Any]], by: str, number: int | None) -> None:
+    assert kept(*lines, by=by) == number
 
 
 @pytest.mark.parametrize("lie", [-1e30, 0.0, 1e30])
@@ -120,49 +156,6 @@ def test_given_a_liar_of_three_then_it_picks_no_round(lie: float, round_of_lie: 
         for number, (one, other) in enumerate(honest, start=1)
     ]
     assert kept(*lines) == 2
-
-
-def test_given_a_client_that_is_away_then_its_absence_wins_no_round() -> None:
-    # Client 2 has ten times the loss of the others: without it every mean and median falls.
-    one = line(1, c0=1.0, c1=1.0, c2=10.0)
-    worse_without = line(2, c0=1.1, c1=1.1)
-    better_without = line(3, c0=0.9, c1=0.9)
-    assert kept(one, worse_without) == 1
-    assert kept(one, worse_without, better_without) == 3
-
-
-def test_given_no_client_in_common_then_the_round_kept_stays() -> None:
-    assert not improves(line(2, c1=0.1), line(1, c0=9.0))
-
-
-def test_given_rounds_without_a_measure_then_they_are_left_out() -> None:
-    unmeasured = {"round": 1, "heldout_loss": None, "validation_error": None}
-    assert kept(unmeasured) is None
-    assert kept(unmeasured, line(2, c0=1.0), unmeasured | {"round": 3}) == 2
-    assert kept(unmeasured, by="last") == 1
-
-
-def test_given_sums_of_losses_alone_then_they_are_compared() -> None:
-    old = [{"round": number, "heldout_loss": loss} for number, loss in ((1, 2.0), (2, 1.0))]
-    assert kept(*old) == 2
-
-
-def test_given_validation_errors_then_the_least_is_kept_and_of_equals_the_first() -> None:
-    errors = ((1, 3.0), (2, 2.0), (3, 2.0), (4, float("nan")))
-    lines = [{"round": number, "validation_error": error} for number, error in errors]
-    assert kept(*lines, by="validation") == 2
-    assert kept(*lines, by="last") == 4
-
-
-def test_given_class_priors_then_the_error_for_them_chooses_and_else_the_plain_error() -> None:
-    lines = [
-        {"round": 1, "validation_error": 10.0, "validation_prior_error": 60.0},
-        {"round": 2, "validation_error": 30.0, "validation_prior_error": 20.0},
-        {"round": 3, "validation_error": None, "validation_prior_error": None},
-    ]
-    assert kept(*lines, by="validation") == 2
-    plain = [{key: one[key] for key in ("round", "validation_error")} for one in lines]
-    assert kept(*plain, by="validation") == 1
 
 
 NAMES = ["7", 'a, "b".png', "ä/ö.png"]

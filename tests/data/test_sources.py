@@ -32,7 +32,9 @@ def refused(dataset: Path | str, code: str, **options: Any) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_digits_are_scaled_stratified_and_always_the_same(tmp_path: Path) -> None:
+def test_digits_are_scaled_stratified_and_always_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from sklearn.datasets import load_digits
 
     source = load_source("digits")
@@ -46,7 +48,8 @@ def test_digits_are_scaled_stratified_and_always_the_same(tmp_path: Path) -> Non
     expected = np.rint(load_digits().images * 255 / 16).astype(np.uint8).reshape(-1, 64)
     found = np.concatenate([source.train.inputs, source.test.inputs]).reshape(-1, 64)
     assert sorted(map(bytes, found)) == sorted(map(bytes, expected))
-    again = load_source("digits", cache=tmp_path / "other")
+    monkeypatch.setenv("FEDUL_CACHE", str(tmp_path / "other"))
+    again = load_source("digits")
     np.testing.assert_array_equal(source.test.inputs, again.test.inputs)
     np.testing.assert_array_equal(source.train.labels, again.train.labels)
 

@@ -5,6 +5,7 @@ import stat
 from pathlib import Path
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.data.sources import read_source, source_directory
@@ -29,8 +30,13 @@ def extractor(sums: Sums, version: str = "1") -> Extractor:
     return Extractor("sums", ("sums", version), sums)
 
 
-def test_given_a_data_set_then_its_points_are_replaced_and_all_else_stays(tmp_path: Path) -> None:
-    place = source_directory("digits", cache=tmp_path)
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDUL_CACHE", str(tmp_path))
+
+
+def test_given_a_data_set_then_its_points_are_replaced_and_all_else_stays() -> None:
+    place = source_directory("digits")
     sums = Sums()
     found = feature_source(place, extractor(sums))
     before, after = read_source(place), read_source(found)
@@ -45,8 +51,8 @@ def test_given_a_data_set_then_its_points_are_replaced_and_all_else_stays(tmp_pa
     assert sums.count == len(before.train) + len(before.test)
 
 
-def test_given_features_on_disk_then_nothing_is_computed_again(tmp_path: Path) -> None:
-    place = source_directory("digits", cache=tmp_path)
+def test_given_features_on_disk_then_nothing_is_computed_again() -> None:
+    place = source_directory("digits")
     first, again, other = Sums(), Sums(), Sums()
     found = feature_source(place, extractor(first))
     assert feature_source(place, extractor(again)) == found
