@@ -74,18 +74,11 @@ def init(
     ] = False,
 ) -> None:
     """Write certificates, keys and start scripts for a server and its data owners."""
-    from fedul_flwr.deploy.init import describe, plan, write
+    from fedul_flwr.deploy.init import Options, describe, plan, write
 
+    names, keys, methods = owner or [], public_key or [], method or []
     consortium = plan(
-        address,
-        owners,
-        owner or [],
-        also or [],
-        public_key or [],
-        days,
-        insecure,
-        listen,
-        method or [],
+        Options(address, owners, names, also or [], keys, days, insecure, listen, methods)
     )
     directory = user_path(directory)
     certificates = write(consortium, directory)

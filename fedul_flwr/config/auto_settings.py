@@ -70,7 +70,9 @@ def auto_values(
     sides = " x ".join(map(str, size.shape))
     form = f"images of {sides}" if len(size.shape) > 1 else f"vectors of {sides} numbers"
     points = f"points are {form}"
-    fits = _model(size.shape, clips=clipping != "none") if updates else _fixed_model(size.shape)
+    fits = _model(size.shape, clips=clipping != "none")
+    if not updates:  # the last layer alone is made: on vectors themselves, or random features
+        fits = "linear" if len(size.shape) == 1 else "random-features"
     chosen = fits if model == AUTO else model
     is_tiny = len(size.shape) == 3 and min(size.shape[:2]) < LEAST_SIDE
     is_gray = size.shape[2:] == (1,) and not is_tiny
@@ -101,11 +103,6 @@ def _model(shape: tuple[int, ...], *, clips: bool) -> str:
     if clips:
         return "lenet"
     return "cnn6-quarter" if shape[2] == 3 and max(shape[:2]) <= LARGEST_SIDE else "cnn2"
-
-
-def _fixed_model(shape: tuple[int, ...]) -> str:
-    """The model whose last layer alone is made: on vectors themselves, or on random features."""
-    return "linear" if len(shape) == 1 else "random-features"
 
 
 def _augmentation(shape: tuple[int, ...]) -> str:

@@ -88,19 +88,17 @@ def require_trusted_modules(
     named = set(named_modules(settings)) - set(named_modules(overrides or {}))
     folders = _remembered(directory.resolve())
     for module in sorted(named):
-        if module not in folders:
-            raise UserError(
-                f"{directory} names the module {module!r}, which would run as you, and is not "
-                f"known to be of a run of yours on this machine: if you trust that module, "
-                f"{remedy}.",
-                "module-not-trusted",
-            )
-        if overrides is not None and folders[module] not in ("", str(module_folder())):
-            raise UserError(
-                f"{directory} names the module {module!r}, which that run took from "
-                f"{folders[module]}: set {USER_PATH} to that folder, or {remedy}.",
-                "module-not-trusted",
-            )
+        elsewhere = overrides is not None and folders.get(module) not in ("", str(module_folder()))
+        if module in folders and not elsewhere:
+            continue
+        why = "would run as you, and is not known to be of a run of yours on this machine"
+        if module in folders:
+            why = f"that run took from {folders[module]} ({USER_PATH})"
+        raise UserError(
+            f"{directory} names the module {module!r}, which {why}: if you trust that module, "
+            f"{remedy}.",
+            "module-not-trusted",
+        )
     return next((Path(folders[module]) for module in sorted(named) if folders[module]), None)
 
 

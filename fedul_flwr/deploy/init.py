@@ -246,19 +246,25 @@ _MOST_OWNERS = 1000
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 
-def plan(
-    address: str | None,
-    count: int | None,
-    names: Sequence[str],
-    also: Sequence[str],
-    public_keys: Sequence[str],
-    days: int,
-    insecure: bool,
-    listen: str | None = None,
-    methods: Sequence[str] = (),
-) -> Consortium:
+@dataclass(frozen=True)
+class Options:
+    """The user's options of ``deploy init``, as they were written."""
+
+    address: str | None
+    count: int | None
+    names: Sequence[str]
+    also: Sequence[str]
+    public_keys: Sequence[str]
+    days: int
+    insecure: bool
+    listen: str | None
+    methods: Sequence[str]
+
+
+def plan(options: Options) -> Consortium:
     """Check the user's options."""
-    if not address:
+    also, public_keys, days = options.also, options.public_keys, options.days
+    if not options.address:
         raise UserError(
             "deploy init needs --address HOST[:PORT], where owners reach the server.",
             "option-missing",
@@ -271,14 +277,14 @@ def plan(
             "option-not-allowed",
             option="--days",
         )
-    if insecure and (public_keys or also):
+    if options.insecure and (public_keys or also):
         raise UserError(
             "--insecure has no keys and certificates: leave --public-key and --also out.",
             "options-contradict",
             option="--insecure",
         )
-    owners = _owners(count, names)
-    reached = parse_address(address)
+    owners = _owners(options.count, options.names)
+    reached, listen = parse_address(options.address), options.listen
     return Consortium(
         reached,
         reached.listening if listen is None else parse_listen(listen),
@@ -286,8 +292,8 @@ def plan(
         owners,
         _public_keys(public_keys, owners),
         days,
-        insecure,
-        tuple(_method_of(name) for name in methods),
+        options.insecure,
+        tuple(_method_of(name) for name in options.methods),
     )
 
 

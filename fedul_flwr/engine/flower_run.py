@@ -66,38 +66,18 @@ def copy_app(root: Path, target: Path) -> None:
     """Copy an app's files, and no others: ``flwr run`` would search virtual environments, too."""
     try:
         project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        patterns = project["tool"]["flwr"]["app"]["fab-include"]
+    except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"The Flower app in {root} cannot be packed: {error}", "flower-failed"
         ) from error
-    patterns = project.get("tool", {}).get("flwr", {}).get("app", {}).get("fab-include")
-    if patterns is None:
-        files = list(app_files(root))
-    else:
-        always = [root / name for name in ("pyproject.toml", ".gitignore")]
-        files = [path for path in always if path.is_file()]
-        files += [path for pattern in patterns for path in root.glob(pattern.lstrip("/"))]
+    always = [root / name for name in ("pyproject.toml", ".gitignore")]
+    files = [path for path in always if path.is_file()]
+    files += [path for pattern in patterns for path in root.glob(pattern.lstrip("/"))]
     for path in files:
         copy = target / path.relative_to(root)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
-
-
-def app_files(root: Path) -> Iterator[Path]:
-    """Files that may belong to the app in ``root``, without virtual environments."""
-    for folder, names, files in os.walk(root):
-        here = Path(folder)
-        names[:] = [
-            name
-            for name in names
-            if not name.startswith(".")
-            and name != "__pycache__"
-            and not (here / name / "pyvenv.cfg").exists()
-        ]
-        for name in files:
-            path = here / name
-            if not path.is_symlink():
-                yield path
 
 
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")

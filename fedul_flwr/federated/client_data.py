@@ -343,22 +343,18 @@ class UnlabeledSetData(ClientData):
         """Refuse to send numbers of points of classes below the owner's floor; 0 tells nobody."""
         least = self.node.min_class_count
         if least and ((counts > 0) & (counts < least)).any():
-            raise OwnDataError(
-                f"{what} would tell of a class with fewer than {least} points: node config has "
-                f"min-class-count = {least}.",
-                "owner-does-not-allow",
-                limit="min-class-count",
-            )
+            tells = f"{what} would tell of a class with fewer points"
+            raise self._below_floor(tells, "min-class-count", least)
 
     def _require_size(self) -> None:
         least, sizes = self.node.min_set_size, self.sets.set_sizes
         if len(sizes) and sizes.min() < least:
             small = self.set_names[int(sizes.argmin())]
-            raise OwnDataError(
-                f"Set {small!r} has {sizes.min()} points: node config has min-set-size = {least}.",
-                "owner-does-not-allow",
-                limit="min-set-size",
-            )
+            raise self._below_floor(f"set {small!r} has {sizes.min()}", "min-set-size", least)
+
+    def _below_floor(self, what: str, limit: str, least: int) -> OwnDataError:
+        text = f"Node config has {limit} = {least}, and {what}."
+        return OwnDataError(text, "owner-does-not-allow", limit=limit)
 
     def describe(self) -> Iterator[str]:
         """Sets, rank and condition number of their priors, and warnings."""

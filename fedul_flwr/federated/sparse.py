@@ -85,13 +85,12 @@ def decode(record: Mapping[str, NDArray[Any]], base: Mapping[str, NDArray[Any]])
     ValueError
         If the record does not fit ``base``; the message names the array.
     """
-    if not base:
-        if odd := sorted(key for key in record if key.endswith(PARTS)):
-            raise ValueError(f"The update's {odd[0]!r} changes an array that is not held.")
-        return {name: np.array(array) for name, array in record.items()}
+    parts = {key for key in record if key.endswith(PARTS)}
     names = {name + part for name in base for part in ("", *PARTS)}
-    if odd := sorted(record.keys() - names):
+    if odd := sorted(record.keys() - names if base else parts):
         raise ValueError(f"The update's {odd[0]!r} belongs to no array that is held.")
+    if not base:
+        return {name: np.array(array) for name, array in record.items()}
     return {name: _decode_array(name, record, array) for name, array in base.items()}
 
 

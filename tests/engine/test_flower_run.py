@@ -21,6 +21,7 @@ version = "0.1.0"
 
 [tool.flwr.app]
 publisher = "tests"
+fab-include = ["**/*.py"]
 
 [tool.flwr.app.components]
 serverapp = "miniapp.apps:server"
