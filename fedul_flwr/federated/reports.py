@@ -75,8 +75,8 @@ class Numbers:
             raise BadMessageError(f"its {name} is not {wanted}", "message-form")
         if masked:
             return
-        is_within = ((self.at_least <= numbers) & (numbers <= self.at_most)).all()  # no NaN is
-        if not is_within or (
+        is_within = (self.at_least <= numbers) & (numbers <= self.at_most) & np.isfinite(numbers)
+        if not is_within.all() or (
             self.total is not None and not math.isclose(numbers.sum(), self.total, abs_tol=1e-6)
         ):
             total = "" if self.total is None else f", {self.total:g} together"
