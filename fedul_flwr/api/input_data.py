@@ -114,7 +114,7 @@ def encoded_pictures(pictures: Sequence[Any], what: str) -> list[bytes]:
             raise UserError(
                 f"{what} holds a {type(picture).__name__} at {index} and pictures elsewhere; all "
                 "points must be of one kind.",
-                "points-type",
+                "array-wrong",
             )
         content = BytesIO()
         with readable(f"picture {index} of {what}"):

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,14 +31,6 @@ class ClientTruth:
     labels: Ints
 
 
-class RowsSetAside(NamedTuple):
-    """Sorted rows of the training data: those for all clients, and those that the server keeps."""
-
-    training: Ints
-    validation: Ints
-    server: Ints
-
-
 def assign_points(
     source: Source, num_clients: int, config: RunConfig
 ) -> tuple[list[Ints], Ints, Ints]:
@@ -56,15 +48,16 @@ def assign_points(
     return [np.sort(training[part]) for part in parts], validation, server
 
 
-def set_aside(labels: Ints, config: RunConfig) -> RowsSetAside:
-    """Set ``validation-fraction`` and ``server-fraction`` of all rows with a label aside.
+def set_aside(labels: Ints, config: RunConfig) -> tuple[Ints, Ints, Ints]:
+    """Sorted rows for all clients, and those that the server keeps for validation and for training,
+    ``validation-fraction`` and ``server-fraction`` of all rows with a label.
 
     Stratified by label. Rows without one (``-1``) stay with the clients.
     """
     everything = np.arange(len(labels), dtype=np.int64)
     training, validation = _take(everything, labels, config, "validation")
     training, server = _take(training, labels, config, "server")
-    return RowsSetAside(training, validation, server)
+    return training, validation, server
 
 
 def _take(rows: Ints, labels: Ints, config: RunConfig, what: str) -> tuple[Ints, Ints]:

@@ -95,8 +95,8 @@ def of_array(
 
     Parameters
     ----------
-    channels : where they stand; ``"either"``: before height and width if the last axis has neither
-        length of channels. ``"first"`` may be wrong if only the last axis has one.
+    channels : where an image has its 1 or 3 channels: behind height and width, before them, or
+        wherever an axis of that length stands, behind them if both may be.
     """
     if array.ndim == 2 and 2 in axes and array.dtype.kind in "fiub":
         refuse_too_wide(array.shape[1], where)

@@ -77,13 +77,10 @@ class TableOptions:
     trained: bool = False
 
     @property
-    def identity(self) -> list[str]:
+    def identity(self) -> list[object]:
         """Part of the key of data that were read with these options."""
-        parts = [self.missing, self.label, self.columns.to_json() if self.columns else ""]
-        parts += [self.text] if self.text else []
-        parts += [f"{self.bits} bits"] if self.bits else []
-        parts += [f"window {self.window}"] if self.window else []
-        return [*parts, f"group {self.group}"] if self.group else parts
+        columns = self.columns.to_json() if self.columns else ""
+        return [self.missing, self.label, columns, self.text, self.bits, self.window, self.group]
 
 
 NO_OPTIONS = TableOptions()

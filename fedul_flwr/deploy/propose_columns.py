@@ -179,9 +179,10 @@ def _why_left_out(name: str, facts: Mapping[str, _Facts], owners: Sequence[str])
         return f"{what}: every row has another value", ""
     if kind == "number" or _are_codes(total):
         return "", ""
-    is_long = max(map(len, total)) > _LONGEST_CATEGORY or len(total) > MAX_CATEGORIES
-    if is_long or (len(total) > _MANY and rows < 3 * len(total)):
-        return f"free text: {len(total)} different texts in {rows} rows, or long ones", ""
+    if max(map(len, total)) > _LONGEST_CATEGORY or len(total) > MAX_CATEGORIES:
+        return f"free text: {len(total)} different texts, or long ones", ""
+    if len(total) > _MANY and rows < 3 * len(total):
+        return f"free text: {len(total)} different texts in {rows} rows", ""
     return "", ""
 
 
