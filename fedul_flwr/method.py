@@ -121,8 +121,7 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientReport
-from fedul_flwr.federated.replies import check_update
-from fedul_flwr.federated.reports import CONFIDENT, HOW_TRAINING_WENT, STEPS, Numbers
+from fedul_flwr.federated.replies import CONFIDENT, HOW_TRAINING_WENT, STEPS, Numbers, check_update
 from fedul_flwr.federated.strategy import (
     CLASS_COUNTS,
     CLASS_SHARES,

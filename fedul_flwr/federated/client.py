@@ -37,7 +37,7 @@ from fedul_flwr.federated.client_data import (
 from fedul_flwr.federated.columns import plain_moments, raw_rows, received_scaling
 from fedul_flwr.federated.masked_update import HEADS, MaskedUpdates, Summed, Update, in_steps
 from fedul_flwr.federated.masked_update import PHASES as SUM_PHASES
-from fedul_flwr.federated.reports import OF_ALL, Reports
+from fedul_flwr.federated.replies import OF_ALL, Reports
 from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS, variate_rounds
 from fedul_flwr.secure.vector_sum import exact_sums
 

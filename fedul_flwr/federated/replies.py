@@ -1,7 +1,8 @@
-"""Checks of clients' replies: an invalid one is dropped, and its client counts as failed.
+"""What a client's reply may contain: numbers as its method declares them, and checks of all of it.
 
-Each check raises a :class:`~fedul_flwr.errors.BadMessageError` that says what is wrong; the caller
-adds the client.
+From a declaration follow the check at the server, what owners are told, how a secure sum adds the
+numbers up, and how they are combined. An invalid reply is dropped, and its client counts as failed:
+each check raises a :class:`~fedul_flwr.errors.BadMessageError`; the caller adds the client.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import cast
+from dataclasses import dataclass
+from typing import Any, Literal, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, Metadata, MetricRecord, RecordDict
 
 from fedul_flwr.config.method_settings import SupervisedSettings
+from fedul_flwr.config.methods import find_method
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
-from fedul_flwr.data.types import l2_norm, number
+from fedul_flwr.data.types import CONFIDENT_SHARE, LARGEST_COUNT, Floats, l2_norm, number
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError
 from fedul_flwr.federated.grid import replies_to
 from fedul_flwr.federated.messages import (
@@ -36,8 +40,112 @@ from fedul_flwr.federated.messages import (
     require_names,
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
-from fedul_flwr.federated.reports import LOSS, OF_ALL, STEPS, Numbers, Reports, reports_of
 from fedul_flwr.federated.updates import UpdateCodec, is_finite
+
+LOSS, STEPS = "loss", "steps"
+
+Condition = Callable[[RunConfig], bool]
+
+LARGEST = 1e280
+"""Largest number. Weighted sums of them over clients stay finite; diverging losses are below it."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """One number, or a vector of them.
+
+    Attributes
+    ----------
+    size : length of a vector, ``"classes"`` for one of length K; ``None`` for one number.
+    at_least, at_most : range of each number.
+    total : what the numbers of a vector add up to; ``None`` for anything.
+    combine : what the server makes of all clients' numbers: their mean with the weights of the
+        updates, or their sum.
+    says : what it is, for owners of data.
+    optional : whether there are rounds without it.
+    when : whether it is sent in a run with given settings.
+    """
+
+    size: int | Literal["classes"] | None = None
+    at_least: float = -LARGEST
+    at_most: float = LARGEST
+    total: float | None = None
+    combine: Literal["mean", "sum"] = "mean"
+    says: str = "how training went"
+    optional: bool = False
+    when: Condition = lambda _: True
+
+    @classmethod
+    def count(cls, **options: Any) -> Numbers:
+        """A number of things; options are the other attributes."""
+        return cls(at_least=0, at_most=LARGEST_COUNT, **options)
+
+    def zeros(self, num_classes: int) -> Floats:
+        """Numbers that are all 0, in the declared shape."""
+        size = num_classes if self.size == "classes" else self.size
+        return np.zeros(() if size is None else size)
+
+    def check(self, name: str, value: Any, num_classes: int, *, masked: bool = False) -> None:
+        """Refuse a client's numbers that are not as declared.
+
+        Parameters
+        ----------
+        masked : whether the numbers are in a secure sum, and ``value`` only has their form.
+        """
+        numbers, form = np.asarray(value, dtype=float), self.zeros(num_classes)
+        if numbers.shape != form.shape:
+            wanted = f"{form.size} numbers" if form.ndim else "one number"
+            raise BadMessageError(f"its {name} is not {wanted}", "message-form")
+        if masked:
+            return
+        is_within = (self.at_least <= numbers) & (numbers <= self.at_most) & np.isfinite(numbers)
+        if not is_within.all() or (
+            self.total is not None and not math.isclose(numbers.sum(), self.total, abs_tol=1e-6)
+        ):
+            total = "" if self.total is None else f", {self.total:g} together"
+            raise BadMessageError(
+                f"its {name} is not within {self.at_least:g} to {self.at_most:g}{total}",
+                "message-out-of-range",
+            )
+
+
+Reports = Mapping[str, Numbers]
+"""Declared numbers by name."""
+
+
+HOW_TRAINING_WENT = "how many points, and how training went"
+OF_ALL: Reports = {
+    WEIGHT: Numbers.count(says=HOW_TRAINING_WENT),
+    LOSS: Numbers(says=HOW_TRAINING_WENT, optional=True),
+    STEPS: Numbers.count(says=HOW_TRAINING_WENT, optional=True),
+    NORMALIZER: Numbers.count(says=HOW_TRAINING_WENT, optional=True),
+}
+"""Sent with the update of every method."""
+
+CONFIDENT: Reports = {
+    CONFIDENT_SHARE: Numbers(
+        at_least=0,
+        at_most=1,
+        optional=True,
+        says="the share of its unlabeled points that it is confident about",
+    )
+}
+"""Sent by a client that trains on its predictions."""
+
+
+def reports_of(settings: RunConfig) -> Reports:
+    """All that the clients of a run report with an update."""
+    client = find_method(settings.method).client_class
+    declared: Reports = {**OF_ALL, **client.reports}
+    return {name: numbers for name, numbers in declared.items() if numbers.when(settings)}
+
+
+def summed_names(reports: Reports) -> frozenset[str]:
+    """Names of the reports that are added up, not averaged."""
+    return frozenset(name for name, numbers in reports.items() if numbers.combine == "sum")
+
+
+# Checks of replies.
 
 Received = list[tuple[ClientRef, Message]]
 """Replies in partition order."""

@@ -60,7 +60,7 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
-from fedul_flwr.federated.reports import reports_of, summed_names
+from fedul_flwr.federated.replies import reports_of, summed_names
 from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED
 from fedul_flwr.secure.messages import (
     COMPLAINT,

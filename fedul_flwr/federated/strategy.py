@@ -80,8 +80,14 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport, Registration
-from fedul_flwr.federated.replies import UpdateValidator
-from fedul_flwr.federated.reports import LOSS, Numbers, Reports, reports_of, summed_names
+from fedul_flwr.federated.replies import (
+    LOSS,
+    Numbers,
+    Reports,
+    UpdateValidator,
+    reports_of,
+    summed_names,
+)
 from fedul_flwr.federated.secure_sum import SecureSums
 from fedul_flwr.federated.updates import (
     UpdateCodec,
