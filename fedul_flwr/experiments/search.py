@@ -419,6 +419,7 @@ def run_trial(
     ``watch`` sees them after every round; an exception of it, or DivergedError, ends the trial.
     """
     from fedul_flwr.engine.in_process import run_in_process
+    from fedul_flwr.learning.local import LOSS_NOT_FINITE
 
     directory = RunDirectory(Path(config.output))
     ended: list[BaseException] = []
@@ -440,7 +441,9 @@ def run_trial(
         try:
             run_in_process(config, num_clients, watch=check)
         except Exception as error:
-            if error not in ended and _has_diverged(directory):  # the error follows from NaN
+            at_client = LOSS_NOT_FINITE in str(error)
+            # Or the error follows from NaN.
+            if error not in ended and (at_client or _has_diverged(directory)):
                 raise DivergedError from None
             raise
     lines[:] = directory.read_metrics()

@@ -11,10 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedul_flwr.errors import UserError
 from fedul_flwr.learning import lanes
 from fedul_flwr.learning.device import seed_draws
-from fedul_flwr.learning.local import anchor_of, build_optimizer, correct_gradients
+from fedul_flwr.learning.local import anchor_of, build_optimizer, correct_gradients, require_finite
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.parts import PSI, SIGMA, Parts, unlabeled_part
 from fedul_flwr.learning.plan import LocalPlan
@@ -224,11 +223,7 @@ def train_disjoint(
         for part, count in zip((step.on_labels, step.on_rest), steps, strict=True)
     )
     result = DisjointResult(of_labels, of_rest, int(steps.sum()))
-    if not np.isfinite([result.supervised, result.consistency]).all():
-        raise UserError(
-            "The local loss is no longer finite: lower learning-rate, check the data.",
-            "loss-not-finite",
-        )
+    require_finite(result.supervised, result.consistency)
     return result
 
 

@@ -249,13 +249,21 @@ def train_local(
     if velocity is not None:
         velocity |= {name: value.cpu().numpy() for name, value in momentum.items()}
     mean = float(step.total) / steps
-    if not np.isfinite(mean):
+    require_finite(mean)
+    return LocalResult(loss=mean, steps=steps)
+
+
+LOSS_NOT_FINITE = "The local loss is no longer finite"
+"""What a client says whose training has diverged; a server reads it in the client's reason."""
+
+
+def require_finite(*losses: float) -> None:
+    """Refuse losses of diverged training."""
+    if not np.isfinite(losses).all():
         raise UserError(
-            "The local loss is no longer finite: lower learning-rate, or check the data "
-            "and priors.",
+            f"{LOSS_NOT_FINITE}: lower learning-rate, or check the data and priors.",
             "loss-not-finite",
         )
-    return LocalResult(loss=mean, steps=steps)
 
 
 class _Step:

@@ -12,12 +12,13 @@ from filelock import FileLock
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.experiments.criterion import Criterion
-from fedul_flwr.experiments.search import RowSearch, Searches, run_search
+from fedul_flwr.experiments.search import DivergedError, RowSearch, Searches, run_search, run_trial
 from fedul_flwr.experiments.search_space import Search
 from fedul_flwr.experiments.studies import best_of, read_studies, state_of
 from fedul_flwr.experiments.trial import Trial
 from tests.support.fake_training import FakeSearchTraining
 from tests.support.refusals import refuses
+from tests.support.settings import Settings
 
 RATES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 
@@ -247,3 +248,14 @@ def test_given_ended_trials_then_their_models_go(runs: FakeSearchTraining, tmp_p
     left = {path.name for path in (tmp_path / "study" / "row").rglob("*") if path.is_file()}
     kept = "definition.json", "config.json", "metrics.jsonl", "summary.json"
     assert left == {*kept}
+
+
+@pytest.mark.parametrize(
+    "method", [{"method": "given-labels"}, {"method": "fedmatch", "fedmatch.l2-weight": 0.0}]
+)
+def test_given_a_client_whose_loss_is_infinite_then_the_trial_has_diverged(
+    settings: Settings, method: dict[str, Any]
+) -> None:
+    steep = {"optimizer": "sgd", "learning-rate": 1e30, "labels.total": 60}
+    with pytest.raises(DivergedError):
+        run_trial(settings(**method, **steep), 3, [], None)
