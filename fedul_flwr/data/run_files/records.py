@@ -375,7 +375,13 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             if position == len(lines):
                 break
             raise
-        rounds[row["round"]] = row
+        step = row.get("round") if isinstance(row, dict) else None
+        if isinstance(step, bool) or not isinstance(step, int):
+            raise UserError(
+                f'{path}, line {position}: needs an object with an integer "round".',
+                "run-file-wrong",
+            )
+        rounds[step] = row
     return [rounds[step] for step in sorted(rounds)]
 
 
