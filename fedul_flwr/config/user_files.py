@@ -153,9 +153,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path} is not a valid TOML file: {reason(error)}.", "file-syntax"
-        ) from None
+        is_deep = isinstance(error, RecursionError)
+        why = "it is nested too deeply" if is_deep else reason(error)
+        raise UserError(f"{path} is not a valid TOML file: {why}.", "file-syntax") from None
 
 
 def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:

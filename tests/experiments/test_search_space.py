@@ -98,7 +98,7 @@ def test_given_an_option_that_the_row_refuses_then_it_is_dropped_from_the_points
     (alone,) = [one for one in found if one.changes == {"weight-decay": 1e-3}]
     (name, why), *_ = alone.dropped.items()
     assert name == "step: optimizer = adam"
-    assert "base = 'fednova' needs optimizer = 'sgd'" in why
+    assert "base = 'fednova' goes only with optimizer = 'sgd'" in why
 
 
 def test_given_a_point_that_is_refused_as_a_whole_then_it_is_skipped() -> None:
