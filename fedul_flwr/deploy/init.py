@@ -256,9 +256,9 @@ class Options:
     also: Sequence[str]
     public_keys: Sequence[str]
     days: int
-    insecure: bool
-    listen: str | None
-    methods: Sequence[str]
+    insecure: bool = False
+    listen: str | None = None
+    methods: Sequence[str] = ()
 
 
 def plan(options: Options) -> Consortium:

@@ -67,8 +67,8 @@ def test_features_of_an_earlier_run(here: Path) -> None:
     [
         (["-c", 'method="fedul"'], "method = 'fedul' trains a model: use fedul-flwr run."),
         (["--model", "none"], "the run holds no model.safetensors."),
-        (["--model", "run", "-c", 'model="lenet"'], "'lenet' contradicts --model, which means"),
-        (["--model", "run", "-c", 'start-from="empty"'], "start-from = 'empty' contradicts"),
+        (["--model", "run", "-c", 'model="lenet"'], "model = 'lenet': --model means"),
+        (["--model", "run", "-c", 'start-from="empty"'], "start-from = 'empty': --model means"),
     ],
 )
 def test_refused_in_one_sentence(arguments: list[str], words: str, here: Path) -> None:

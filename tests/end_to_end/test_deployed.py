@@ -21,7 +21,7 @@ import yaml
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.run_files.store import DirectoryLockedError, require_unlocked
-from fedul_flwr.deploy.init import plan, write
+from fedul_flwr.deploy.init import Options, plan, write
 from fedul_flwr.deploy.status import NONE, status
 from tests.end_to_end.test_ray import text
 from tests.support.deployment import Deployment
@@ -61,7 +61,7 @@ def in_process(settings: dict[str, Any], owners: Sequence[Path], output: Path) -
 def test_strangers_are_refused(two_owners: Deployment, owners: list[Path], tmp_path: Path) -> None:
     # Another consortium with the same address: its certificates and keys are others.
     address = f"127.0.0.1:{two_owners.ports[0]}"
-    write(plan(address, 1, [], [], [], 1, insecure=False), tmp_path / "others")
+    write(plan(Options(address, 1, [], [], [], 1)), tmp_path / "others")
     others = replace(two_owners, files=tmp_path / "others", processes={})
     others.start_node(0, owners[0])
     assert wait_for_end(others.processes["node-0"]) != 0

@@ -35,7 +35,7 @@ def test_given_folders_then_clients_learn_from_them(settings: Settings, place: P
 def test_a_folder_per_client_is_needed(settings: Settings, place: Path) -> None:
     with refuses("number-of-clients", match="2 .* 3"):
         train(settings(**QUICK, client_data=str(place)), 3)
-    with refuses("folder-missing", setting="client-data"):
+    with refuses("folder-missing", match="client-data"):
         train(settings(**QUICK, client_data=str(place / "missing")), 2)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedul_flwr.deploy.init import CONNECTION, plan, write
+from fedul_flwr.deploy.init import CONNECTION, Options, plan, write
 from fedul_flwr.engine.flower_run import app_directory
 from fedul_flwr.engine.flower_simulation import MARK, PREFIX, end_marked
 from tests.support.patience import quiet_seconds, wait_for_end
@@ -153,7 +153,7 @@ def consortium(place: Path, owners: int) -> Iterator[Deployment]:
     """
     ports = free_ports(2 + owners)  # one for an owner who comes later
     files = place / "consortium"
-    write(plan(f"127.0.0.1:{ports[0]}", owners, [], [], [], 1, insecure=False), files)
+    write(plan(Options(f"127.0.0.1:{ports[0]}", owners, [], [], [], 1)), files)
     write_settings(files / "server" / "server.env", {"VENV": PROGRAMS.parent})
     home = place / f"{PREFIX}home"
     home.mkdir()
