@@ -222,10 +222,10 @@ class _Encoder(nn.Module):
     def __init__(self, net: nn.Module, mean: Tensor, deviation: Tensor, side: int) -> None:
         super().__init__()
         self.net = net.eval()
-        encode = getattr(net, "get_image_features", None)
-        self.of_texts, self.encode = encode is not None, encode or net
+        self.of_texts = hasattr(net, "get_image_features")
         # Images of another side than in training, where the network can have them.
-        takes = signature(self.encode if self.of_texts else net.forward).parameters
+        entry: Any = net.get_image_features if self.of_texts else net.forward
+        takes = signature(entry).parameters
         self.options = {key: True for key in ("interpolate_pos_encoding",) if key in takes}
         self.normalized = Normalized(mean, deviation, persistent=True)  # part of its identity
         with torch.no_grad():
@@ -235,7 +235,9 @@ class _Encoder(nn.Module):
     def vectors(self, inputs: Tensor) -> Tensor:
         """Features ``(n, d)`` of ``(n, 1 or 3, h, w)``."""
         pixels = self.normalized(inputs)
-        vectors = _pooled(self.encode(pixel_values=pixels, **self.options))
+        # No attribute: the network would be registered twice, and its weights hashed twice.
+        encode: Any = self.net.get_image_features if self.of_texts else self.net
+        vectors = _pooled(encode(pixel_values=pixels, **self.options))
         return _unit(vectors).to(vectors.dtype) if self.of_texts else vectors
 
     def forward(self, inputs: Tensor) -> Tensor:
