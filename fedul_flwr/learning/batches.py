@@ -194,7 +194,7 @@ def on_device(stored: Inputs, device: torch.device) -> Tensor | None:
 def point_batches(
     stored: Inputs,
     points: NDArray[np.int64],
-    targets: NDArray[np.int64],
+    targets: NDArray[Any],
     plan: LocalPlan,
 ) -> Batches:
     """Shuffled batches of ``plan.batch_size`` points, augmented by ``plan.augment``.
@@ -203,7 +203,7 @@ def point_batches(
     ----------
     stored : the data, images or vectors.
     points : ``(n,)``, rows of ``stored`` to train on.
-    targets : ``(n,)``, a target for each of ``points``.
+    targets : ``(n, …)``, a target for each of ``points``.
     """
 
     def chosen(rng: np.random.Generator) -> Iterator[_Chosen]:
