@@ -142,6 +142,7 @@ METHODS = Registry(
         "fedllp-vat": "fedul_flwr.baselines.fedllp:FEDLLP_VAT",
         "fedllp-dc": "fedul_flwr.baselines.fedllp_dc:METHOD",
         "fedllp-pvc": "fedul_flwr.baselines.fedllp_pvc:METHOD",
+        "fedllp-fc": "fedul_flwr.baselines.fedllp_fc:METHOD",
         "server-only": "fedul_flwr.baselines.server_only:METHOD",
         "supervised": "fedul_flwr.baselines.supervised:METHOD",
         "xclp": "fedul_flwr.strategies.xclp:METHOD",
