@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from robustness.bad_inputs import BadInput, bad_inputs
-from robustness.process_faults import add_arguments, run_process_faults
+from robustness.program_faults import add_arguments, run_process_faults
 
 PATIENCE = 60.0
 """Seconds after which an input counts as a hang; none of them has to train."""

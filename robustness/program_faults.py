@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import json
 import os
 import random
 import shutil
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
@@ -22,13 +25,17 @@ from robustness.process_faults import (
     Fault,
     Report,
     command,
+    fail_here,
     go_on,
     marked,
+    read_results,
     same_bits,
     start_arguments,
+    table,
     undisturbed,
     wait,
     wait_until_nothing_is_left,
+    workplace,
 )
 from tests.support.deployment import Deployment, consortium
 from tests.support.learnable_owners import NO_DATA, write_sets
@@ -176,3 +183,44 @@ def _text(settings: dict[str, object]) -> str:
         f"{key}={repr(value) if isinstance(value, str) else str(value).lower()}"
         for key, value in settings.items()
     )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("--in-process", type=int, default=42, metavar="TRIES")
+    parser.add_argument("--pool", type=int, default=24, metavar="TRIES")
+    parser.add_argument("--ray", type=int, default=12, metavar="TRIES")
+    parser.add_argument("--deployed", type=int, default=6, metavar="TRIES")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="JSON file to add to")
+
+
+def run_process_faults(arguments: argparse.Namespace) -> int:
+    """Carry out all faults and print the table; returns how many went wrong."""
+    from robustness.bad_files import warm_up
+
+    warm_up()
+    found = read_results(arguments.results)
+
+    def report(fault: Fault) -> None:
+        found.append(fault)
+        verdict = "same bits" if fault.same else "NOT THE SAME"
+        hit = f"{fault.kind}, {fault.program}, {fault.signal} after {fault.after:.1f} s"
+        print(f"{hit}: {verdict}, left behind: {', '.join(fault.left) or 'nothing'}", flush=True)
+        if fault.said:
+            print("    " + "\n    ".join(fault.said.splitlines()[-15:]), flush=True)
+        if arguments.results is not None:
+            arguments.results.write_text(json.dumps([asdict(one) for one in found], indent=1))
+
+    with workplace() as place:
+        chance = random.Random(f"{arguments.seed}, {len(found)}")
+        if arguments.in_process:
+            fail_here("in-process", arguments.in_process, chance, place, report)
+        if arguments.pool:
+            fail_here("processes", arguments.pool, chance, place, report)
+        if arguments.ray:
+            fail_on_ray(arguments.ray, chance, place, report)
+        if arguments.deployed:
+            fail_deployed(arguments.deployed, chance, place, report)
+    print(table(found))
+    return sum(not fault.same or bool(fault.left) for fault in found)

@@ -98,13 +98,14 @@ class Evaluator:
             matrix = confusion(data.labels, predicted, logits.shape[1])
             accuracy = balanced_accuracy(matrix)
             assert accuracy is not None  # there are points
-            loss = functional.cross_entropy(logits, torch.from_numpy(data.labels))
             errors |= {
                 f"{part}_error": float(100 * np.mean(predicted != data.labels)),
                 f"{part}_balanced_error": 100 - accuracy,
-                f"{part}_prior_error": None if prior is None else prior_error(matrix, prior),
-                f"{part}_loss": float(loss),
             }
+            if part == "validation":
+                loss = functional.cross_entropy(logits, torch.from_numpy(data.labels))
+                errors["validation_loss"] = float(loss)
+                errors[PRIOR_ERROR] = None if prior is None else prior_error(matrix, prior)
         return errors
 
     def logits(
