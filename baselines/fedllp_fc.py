@@ -12,22 +12,15 @@ from fedul_flwr import method as kit
 if TYPE_CHECKING:
     from torch import Tensor
 
-SMALLEST_SHARE = 1e-8
-"""Least share of a set in its group, so that its logarithm is finite (authors' code)."""
-_HEAVY = 1e4
-"""Weight of the equation by which shares sum to 1."""
-
 
 def group_transitions(
     priors: kit.Floats, set_sizes: kit.Ints, groups: kit.Ints
 ) -> tuple[kit.Floats, kit.Floats]:
     """The row of each set in the transition of its group, and the weight of its points.
 
-    A group's shares of sets are those on the simplex whose mixture of the sets' class priors is
-    nearest to the class priors of all points (LLPFC-approx). Within a group its rows are FedUL's
-    transition (:func:`fedul_flwr.surrogate.log_transition`) with these shares, and with their
-    mixture as the class priors at test time. Points weigh as if there were as many of each set as
-    its share says.
+    All sets of a group weigh equally (LLPFC-uniform): its rows are FedUL's transition
+    (:func:`fedul_flwr.surrogate.log_transition`) of sets of one size, with the mean of their class
+    priors as those at test time, and a set's points share its weight.
 
     Parameters
     ----------
@@ -42,29 +35,19 @@ def group_transitions(
 
     Examples
     --------
-    All points have class priors (0.3, 0.7), as 1/4 of the first set and 3/4 of the second have:
-
-    >>> priors = np.array([[0.9, 0.1], [0.1, 0.9]])
+    >>> priors = np.array([[0.9, 0.1], [0.3, 0.7]])
     >>> rows, weights = group_transitions(priors, np.array([10, 30]), np.array([[0, 1]]))
     >>> np.exp(rows).round(4).tolist(), weights.round(4).tolist()
-    ([[0.75, 0.0357], [0.25, 0.9643]], [0.5, 0.5])
+    ([[0.75, 0.125], [0.25, 0.875]], [0.75, 0.25])
     """
-    from scipy.optimize import nnls  # slow to load
-
-    of_all = set_sizes @ priors / set_sizes.sum()
     rows, weights = np.full(priors.shape, -np.inf), np.zeros(len(priors))
     for group in groups:
-        of_sets, sizes = priors[group], set_sizes[group]
-        equations = np.vstack([of_sets.T, np.full(len(group), _HEAVY)])
-        shares, _ = nnls(equations, np.append(of_all, _HEAVY))
-        shares = np.maximum(shares / shares.sum(), SMALLEST_SHARE)
-        mixture = shares @ of_sets
-        present = mixture > 0
-        with np.errstate(divide="ignore"):
-            joint = np.log(of_sets[:, present]) + np.log(shares)[:, None]
-        rows[np.ix_(group, present)] = joint - np.log(mixture[present])
-        scaled = np.divide(shares, sizes, out=np.zeros(len(group)), where=sizes > 0)
-        weights[group] = scaled / scaled.sum()
+        shares = priors[group] / np.maximum(priors[group].sum(axis=0), np.finfo(float).tiny)
+        rows[group] = np.log(shares, out=np.full(shares.shape, -np.inf), where=shares > 0)
+        each = np.divide(
+            1.0, set_sizes[group], out=np.zeros(len(group)), where=set_sizes[group] > 0
+        )
+        weights[group] = each / each.sum()
     return rows, weights
 
 

@@ -50,6 +50,7 @@ ROWS = {
     "FedLLP": {"method": "fedllp"},
     "LLP-DC": {"method": "fedllp-dc"},
     "LLP-PVC": {"method": "fedllp-pvc"},
+    "LLPFC": {"method": "fedllp-fc"},
 }
 
 
