@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests start dozens of programs; each would compile every package's source once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test fast coverage robustness test-slow test-all flower-versions lowest-versions check crosscheck lint bench mutants docs lock sbom site clean
+.PHONY: setup demo test fast coverage robustness test-slow test-all flower-versions lowest-versions check crosscheck lint bench docs lock sbom site clean
 
 setup: $(STAMP)
 
@@ -108,13 +108,8 @@ bench: $(STAMP)
 	    echo "pfl-research could not be installed; it is left out of the comparison"
 	$(BIN)/python -m benchmarks
 
-# Small changes of the code that no test notices: make mutants, make mutants PIECE=surrogate, or
-# with SAMPLE=200 that many mutants of each piece.
-mutants: $(STAMP)
-	@$(BIN)/python -m tests.mutation $(PIECE) $(if $(SAMPLE),--sample $(SAMPLE))
-
 clean:
-	rm -rf $(VENV) .venv-flower .venv-lowest $(PFL) .mutants build dist site .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-flower .venv-lowest $(PFL) build dist site .mypy_cache .ruff_cache
 
 docs: $(STAMP)
 	$(BIN)/python -m fedul_flwr.config.document > docs/settings.md
