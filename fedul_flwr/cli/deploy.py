@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedul_flwr.cli.options import Group, RunConfigs, with_examples
+from fedul_flwr.cli.options import RunConfigs, with_examples
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.errors import UserError
 
@@ -24,10 +24,9 @@ PublicKey = Annotated[
 ]
 
 deploy = typer.Typer(
-    cls=Group,
     no_args_is_help=True,
     help="Set up machines of data owners who work together.",
-    epilog="fedul-flwr deploy init consortium --address fl.example.org:8000 --owners 3",
+    **with_examples("fedul-flwr deploy init consortium --address fl.example.org:8000 --owners 3"),
 )
 
 
@@ -240,10 +239,9 @@ def backup(
 
 
 runs = typer.Typer(
-    cls=Group,
     no_args_is_help=True,
     help="On an owner's machine: decide on runs, where the owner approves each by itself.",
-    epilog="fedul-flwr deploy runs list owners/north",
+    **with_examples("fedul-flwr deploy runs list owners/north"),
 )
 deploy.add_typer(runs, name="runs")
 OwnFolder = Annotated[

@@ -14,19 +14,20 @@ from typing import Annotated, Any
 
 import click
 import typer
+from typer.core import TyperGroup
 
 from fedul_flwr import __version__
 from fedul_flwr.cli.deploy import deploy
 from fedul_flwr.cli.experiments import compare, reproduce, tune
 from fedul_flwr.cli.finished_model import evaluate, export, pack, predict
 from fedul_flwr.cli.lists import datasets, methods, settings
-from fedul_flwr.cli.options import Group, with_examples, with_way_out
+from fedul_flwr.cli.options import with_examples, with_way_out
 from fedul_flwr.cli.simulated_run import demo, label, run
 from fedul_flwr.engine.shell import end_like_ctrl_c, exit_code, open_streams, stop_behind
 from fedul_flwr.errors import in_one_sentence
 
 
-class _Group(Group):
+class _Group(TyperGroup):
     """Reports errors that the user can fix in one sentence, with exit code 1."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -48,8 +49,11 @@ class _Group(Group):
 app = typer.Typer(
     cls=_Group,
     no_args_is_help=True,
+    suggest_commands=False,  # click does
     pretty_exceptions_enable=False,
-    epilog="fedul-flwr demo\nfedul-flwr methods\nfedul-flwr run -c 'method=fedul num-rounds=10'",
+    **with_examples(
+        "fedul-flwr demo", "fedul-flwr methods", "fedul-flwr run -c 'method=fedul num-rounds=10'"
+    ),
 )
 
 

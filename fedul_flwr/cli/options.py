@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal
 
 import click
 import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.engine.simulate import Engine
@@ -69,8 +68,6 @@ def choices(key: str) -> tuple[str, ...]:
     return ()
 
 
-_NARROW = 80
-"""Columns below which Typer's tables cut names of options; lists take their place."""
 _WIDEST = 100
 """Columns of text, however wide the terminal is."""
 
@@ -82,56 +79,7 @@ def columns() -> int:
 
 def with_examples(*examples: str) -> dict[str, Any]:
     """Arguments of ``app.command`` for a command whose help ends with ``examples``."""
-    return {"cls": Command, "epilog": "\n".join(examples)}
-
-
-class _Stacked(click.HelpFormatter):
-    """Options and commands in one column, each with its description below."""
-
-    def write_dl(self, rows: Iterable[tuple[str, str]], *_: Any, **__: Any) -> None:
-        for name, text in rows:
-            self.write_text(name)
-            self.indent()
-            self.write_text(text.replace("\\[", "["))  # Typer escapes it for rich
-            self.dedent()
-
-
-class _Helped(click.Command):
-    """Prints its examples below Typer's help, and in a narrow terminal click's help."""
-
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        epilog, self.epilog = self.epilog, None  # Typer would join its lines
-        try:
-            width = shutil.get_terminal_size().columns
-            if width < _NARROW:
-                stacked = _Stacked(width=max(width, 20))
-                click.Command.format_help(self, ctx, stacked)
-                formatter.write(stacked.getvalue())
-            else:
-                super().format_help(ctx, formatter)
-        finally:
-            self.epilog = epilog
-        if epilog:
-            formatter.write("\nExamples:\n" if width < _NARROW else " Examples:\n")
-            formatter.write("".join(f"  {line}\n" for line in epilog.splitlines()))
-
-
-class Command(_Helped, TyperCommand):
-    """A command with examples, see :func:`with_examples`."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        for argument, text in _argument_helps(self):
-            argument.help = text
-
-
-class Group(_Helped, TyperGroup):
-    """A group of commands with examples."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        # Newer versions of click suggest commands themselves.
-        self.suggest_commands = not hasattr(click.exceptions, "NoSuchCommand")
+    return {"epilog": "\n\n".join(["Examples:", *examples])}
 
 
 def with_way_out(error: click.UsageError) -> click.UsageError:
@@ -155,15 +103,6 @@ def with_way_out(error: click.UsageError) -> click.UsageError:
     else:
         return error
     return click.UsageError(f"{error.message.rstrip('.')}. {hint}", error.ctx)
-
-
-def _argument_helps(command: click.Command) -> Iterator[tuple[TyperArgument, str]]:
-    """Help of positional arguments from the annotations; click 8.5 overwrites Typer's."""
-    hints = get_type_hints(command.callback, include_extras=True)
-    for parameter in command.params:
-        if isinstance(parameter, TyperArgument):
-            [info] = get_args(hints[str(parameter.name)])[1:]
-            yield parameter, info.help
 
 
 RunConfigs = Annotated[

@@ -1,37 +1,18 @@
-"""Help of every command, and its lists, at several widths."""
+"""Help of commands, and commands that are misspelt."""
 
-from collections.abc import Iterator
-
-import click
 import pytest
-from typer.main import get_command
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 
 runner = CliRunner()
-WIDTHS = (40, 200)
 
 
-def commands() -> Iterator[tuple[str, ...]]:
-    """Names of all commands, groups included."""
-    root = get_command(app)
-    assert isinstance(root, click.Group)
-    for name, command in root.commands.items():
-        yield (name,)
-        if isinstance(command, click.Group):
-            yield from ((name, sub) for sub in command.commands)
-
-
-COMMANDS = [(), *commands()]
-
-
-def said(*arguments: str, width: int = 80) -> str:
-    result = runner.invoke(
-        app, list(arguments), prog_name="fedul-flwr", env={"COLUMNS": str(width)}
-    )
-    assert result.exit_code == 0, result.output
-    return result.stdout
+def test_help_describes_arguments_and_has_examples() -> None:
+    said = runner.invoke(app, ["deploy", "rotate", "--help"], env={"COLUMNS": "200"}).stdout
+    assert "An owner's key, the server's certificate, or the authority and it." in said
+    assert "fedul-flwr deploy rotate consortium key north" in said
+    assert "fedul-flwr deploy rotate consortium authority" in said
 
 
 @pytest.mark.parametrize(
