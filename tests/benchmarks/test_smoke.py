@@ -21,10 +21,13 @@ SLOW = {
     "gpu",
     "local_step",
     "many_clients",
+    "matching_step",
     "method_cost",
     "propagation",
     "round_memory",
+    "scale",
     "secure",
+    "secure_sum",
     "small_clients",
     "time_to_error",
 }

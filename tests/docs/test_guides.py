@@ -59,6 +59,7 @@ def test_the_method_of_ones_own(
     assert summary(train(config, 2))["method"] == "my_methods:METHOD"
 
 
+@pytest.mark.slow
 def test_the_page_on_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
@@ -89,6 +90,7 @@ def test_files_of_the_code_that_a_page_names_exist(page: str) -> None:
         assert (ROOT / name).exists() or (ROOT / "fedul_flwr" / name).exists(), name
 
 
+@pytest.mark.slow
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -21,8 +21,8 @@ def run_commands(script: str) -> None:
         assert result.exit_code == 0, result.output
 
 
-LONG = ("compare", "fedmatch", "xclp-training")
-"""They train for half a minute each."""
+LONG = ("bi-objective", "compare", "fedmatch", "xclp-training")
+"""They train for ten seconds to half a minute each."""
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ def test_a_program_that_does_not_start(
     assert list(tmp_path.glob("fedul-*")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_given_no_processor_for_a_client_then_flowers_reason_and_nothing_of_the_users_is_touched(
     tiny: RunConfig,

@@ -18,15 +18,17 @@ FEW = ("-c", "num-rounds=1 model=linear", "--num-supernodes", "2")
 @pytest.mark.parametrize(
     "command",
     [
-        ("compare", "--methods", "fedul", "--seeds", "0", *FEW),
-        pytest.param(("run", *FEW, "--output", "first"), marks=pytest.mark.slow),
+        ("run", *FEW, "--output", "first"),
+        pytest.param(
+            ("compare", "--methods", "fedul", "--seeds", "0", *FEW), marks=pytest.mark.slow
+        ),
         pytest.param(("label", "--num-supernodes", "3"), marks=pytest.mark.slow),
         pytest.param(
             ("run", *FEW, "--engine", "ray", "--output", "first"),
             marks=[pytest.mark.ray, pytest.mark.slow],
         ),
     ],
-    ids=["compare", "run", "label", "ray"],
+    ids=["run", "compare", "label", "ray"],
 )
 def test_given_names_of_modules_then_no_file_runs(tmp_path: Path, command: tuple[str, ...]) -> None:
     folder = tmp_path / "my folder, ä"
