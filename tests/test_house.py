@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from types import ModuleType
@@ -21,9 +22,15 @@ ORDER = (
 METHODS = ("strategies", "client_apps", "baselines")
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All nodes of a file's tree."""
+    return [*ast.walk(ast.parse(path.read_text()))]
+
+
 def imported(path: Path) -> Iterator[str]:
     """Modules that a file imports, also in its functions."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
         elif isinstance(node, ast.Import):
@@ -53,7 +60,7 @@ def floor(module: str) -> int:
 def modules_imported(path: Path) -> set[str]:
     """Modules of fedul_flwr that a file imports, also in its functions and for type checkers."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
             found |= {name if name in MODULES else node.module for name in names}
@@ -175,9 +182,9 @@ def test_few_tests_ask_for_sentences_which_a_golden_file_has() -> None:
 NO_NAMES = {"found", "known", "told", "own", "kept", "given", "held", "place"}
 
 
-def named(tree: ast.AST) -> Iterator[str]:
+def named(path: Path) -> Iterator[str]:
     """Names that a file gives to classes, functions, parameters, variables and attributes."""
-    for node in ast.walk(tree):
+    for node in nodes(path):
         match node:
             case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
                 yield node.name
@@ -193,5 +200,5 @@ def test_names_say_what_a_thing_is() -> None:
     """A participle alone, as in ``found``, says nothing of it."""
     for package in ("fedul_flwr", "strategies", "client_apps", "baselines"):
         for file in (ROOT / package).rglob("*.py"):
-            names = {name.strip("_").lower() for name in named(ast.parse(file.read_text()))}
+            names = {name.strip("_").lower() for name in named(file)}
             assert not names & NO_NAMES, file
