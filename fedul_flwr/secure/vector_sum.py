@@ -8,10 +8,11 @@ Shamir's scheme: a client that drops out after its shares can be taken out of th
 Keys for a run are exchanged once: every two neighbors then have a secret. The keys of one sum are
 derived from it and from the sum's :class:`Transcript`, the digest of everything on which a client's
 answer depends: a server that tells two clients different things gets noise. Owners with identities
-sign the same digest with the list of those who are in the sum, once, and open it only if more than
-two thirds of its participants have signed (the consistency check of Bonawitz et al.; that all that
-the server says is bound, too, is the idea of ACORN and Willow). What is opened for a client that
-drops out are keys of one sum, never those of the run.
+sign the same digest with the list of those who are in the sum, once, and open it only if they have
+masked with each neighbor in the list, and more than two thirds of its participants have signed (the
+consistency check of Bonawitz et al.; that all that the server says is bound, too, is the idea of
+ACORN and Willow). What is opened for a client that drops out are keys of one sum, never those of
+the run.
 
 A vector has words, which are added modulo 2^32, and behind them whole numbers of several words
 each. A mask is added to the whole number: sums of its words one by one would tell more than its
@@ -307,28 +308,34 @@ Pairs = frozenset[tuple[int, int]]
 def neighbors(
     number: bytes, clients: Sequence[int], pinned: bool, apart: Pairs = frozenset()
 ) -> dict[int, list[int]]:
-    """Neighbors of every client: the nearest on a circle, in an order that nobody chooses."""
-    circle = _circle(number, clients, pinned)
+    """Neighbors of every client, in an order and at distances that nobody chooses."""
+    graph = _graph(number, clients, pinned)
     for low, high in apart:  # neighbors or not
-        circle[low] = [peer for peer in circle[low] if peer != high]
-        circle[high] = [peer for peer in circle[high] if peer != low]
-    return circle
+        graph[low] = [peer for peer in graph[low] if peer != high]
+        graph[high] = [peer for peer in graph[high] if peer != low]
+    return graph
 
 
-def _circle(number: bytes, clients: Sequence[int], pinned: bool) -> dict[int, list[int]]:
-    count = degree(len(clients), pinned)
-    if count >= len(clients) - 1:
+def _graph(number: bytes, clients: Sequence[int], pinned: bool) -> dict[int, list[int]]:
+    """Everybody, or those at some distances on a circle, both drawn by the session's number.
+
+    If the nearest on the circle were neighbors, two gaps of clients that a server says have dropped
+    out would cut off a short stretch, whose sum it could read. At distances drawn by chance
+    the neighbors of a few clients are nearly all clients (Alon and Roichman 1994).
+    """
+    count, size = degree(len(clients), pinned), len(clients)
+    if count >= size - 1:
         return {client: [peer for peer in clients if peer != client] for client in clients}
 
-    def drawn(client: int) -> bytes:
-        return hashlib.sha256(
-            b"fedul-flwr order 1" + number + client.to_bytes(8, "little")
-        ).digest()
+    def drawn(what: bytes, one: int) -> bytes:
+        text = b"fedul-flwr " + what + b" 2" + number + one.to_bytes(8, "little")
+        return hashlib.sha256(text).digest()
 
-    circle = sorted(clients, key=drawn)
-    size, half = len(circle), count // 2
+    circle = sorted(clients, key=lambda client: drawn(b"order", client))
+    steps = sorted(range(1, (size + 1) // 2), key=lambda step: drawn(b"distance", step))
+    steps = [sign * step for step in steps[: count // 2] for sign in (-1, 1)]
     return {
-        client: sorted(circle[(at + step) % size] for step in range(-half, half + 1) if step)
+        client: sorted(circle[(at + step) % size] for step in steps)
         for at, client in enumerate(circle)
     }
 
@@ -632,6 +639,7 @@ def survivors_of(state: Arrays, client: int, message: Arrays, least: int = 0) ->
     here = {*state[SENDERS].tolist()} & {*who}
     if client not in here or not {*who} <= {*state[PRESENT].tolist()}:
         raise UserError("The server named others for a sum than before.", "server-names-others")
+    _refuse_withheld(state, who)
     fewest = max(least, quorum(len(state[PRESENT])))
     if len(here) < int(state[THRESHOLD]) or len(who) < fewest:
         raise UserError(
@@ -640,6 +648,21 @@ def survivors_of(state: Arrays, client: int, message: Arrays, least: int = 0) ->
             "too-few-clients",
         )
     return who
+
+
+def _refuse_withheld(state: Arrays, who: Collection[int]) -> None:
+    """Refuse a list with neighbors without whose masks this client has sent its vector.
+
+    Their shares have not come: a server that withholds them would sum without these neighbors, and
+    say to all that they are in the sum. With it masks of all who are listed cancel only together.
+    """
+    withheld = ({*who} & {*state[HOLDERS].tolist()}) - {*state[SENDERS].tolist()}
+    if withheld:
+        raise UserError(
+            f"The server says that client {min(withheld)} is in a secure sum, and has withheld its "
+            "shares.",
+            "server-names-others",
+        )
 
 
 def _purpose(state: Arrays, survivors: Iterable[int]) -> Purpose:
