@@ -92,7 +92,7 @@ class CBAFedClient(kit.Client[kit.PartlyLabeledData]):
     def task(self, round: kit.Round) -> kit.Task:
         """Cross-entropy of labels and pseudo labels, which are made once a round."""
         stages, labeled = self.settings[kit.StageSettings], len(self.data.labeled)
-        points = kit.staged_points(self.data, self.state, round, lambda: self._labels(round))
+        points = self.staged_points(round, lambda: self._labels(round))
         task = learning.weighted_task(points, stages, round.plan)
         counts = np.bincount(points.classes, minlength=self.num_classes).astype(float)
         reports: dict[str, kit.Report] = {kit.CLASS_COUNTS: counts.tolist()}
@@ -105,7 +105,7 @@ class CBAFedClient(kit.Client[kit.PartlyLabeledData]):
         points = self.data.examples.points[self.data.unlabeled]
         if not len(points):
             return learning.PseudoLabels.none(0)
-        views = kit.labeling_views(self.settings, self.node.partition_id, round.number)
+        views = self.labeling_views(round.number)
         inputs = self.data.examples.inputs
         logits = learning.predict_logits(self.model, inputs, points, round.plan, views)
         posteriors = logits.double().softmax(dim=1).numpy()

@@ -167,7 +167,7 @@ class FedMatchClient(kit.Client[kit.PartlyLabeledData]):
         consistency = learning.InterClientConsistency(
             self._helpers(parts, round),
             options.consistency_weight,
-            kit.smallest_top(self.data, model, options.threshold, round),
+            self.smallest_top(options.threshold, round),
             learning.strong_view(self.settings),
             "lowest" if views.recipe == "release" else "own",
             learning.weak_view(self.settings),

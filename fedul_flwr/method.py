@@ -72,20 +72,12 @@ from fedul_flwr.federated.client_data import (
     UnlabeledSetData,
     part_of_step,
 )
-from fedul_flwr.federated.client_policy import (
+from fedul_flwr.federated.clients import (
     AssignedLabelClients,
+    ClientReport,
     LabeledClientStages,
     LabelStages,
     SetAdmission,
-)
-from fedul_flwr.federated.client_training import (
-    labeling_views,
-    received_model,
-    smallest_top,
-    staged_points,
-    staged_task,
-    streamed_task,
-    weights_and_views,
 )
 from fedul_flwr.federated.disclosure import (
     ACCOUNT,
@@ -120,8 +112,7 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.nodes import ClientRef, ClientReport
-from fedul_flwr.federated.replies import CONFIDENT, HOW_TRAINING_WENT, STEPS, Numbers, check_update
+from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.strategy import (
     CLASS_COUNTS,
     CLASS_SHARES,
@@ -133,7 +124,17 @@ from fedul_flwr.federated.strategy import (
     class_counts,
     require,
 )
-from fedul_flwr.federated.updates import UpdateCodec, average_buffers, mix, weighted_mean
+from fedul_flwr.federated.updates import (
+    CONFIDENT,
+    HOW_TRAINING_WENT,
+    STEPS,
+    Numbers,
+    UpdateCodec,
+    average_buffers,
+    check_update,
+    mix,
+    weighted_mean,
+)
 from fedul_flwr.learning.task import Batch, Batches, Loss, Records, Report, Round, Task, on_logits
 
 if TYPE_CHECKING:

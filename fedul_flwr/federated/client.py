@@ -7,38 +7,57 @@ model.
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
+import numpy as np
 from flwr.client import NumPyClient
 from flwr.common import Scalar as FlowerScalar
 
+from fedul_flwr import learning
+from fedul_flwr.config.base import ADAPTIVE
+from fedul_flwr.config.method_settings import (
+    ConsistencySettings,
+    PseudoLabelSettings,
+    StageSettings,
+    WeakViewSettings,
+)
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.config.shared import ModelOptions
 from fedul_flwr.data.local_data import refuse_unwritable
+from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
 from fedul_flwr.data.run_files.store import PERSONAL_MODEL
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Arrays, Content, Floats, InputShape, Value
+from fedul_flwr.data.types import CONFIDENT_SHARE, Arrays, Content, Floats, InputShape, Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import messages
 from fedul_flwr.federated.client_data import (
     ClientData,
     ClientState,
+    PartlyLabeledData,
     PointShares,
     data_class_of,
 )
 from fedul_flwr.federated.columns import plain_moments, raw_rows, received_scaling
 from fedul_flwr.federated.masked_update import HEADS, MaskedUpdates, Summed, Update, in_steps
 from fedul_flwr.federated.masked_update import PHASES as SUM_PHASES
-from fedul_flwr.federated.replies import OF_ALL, Reports
-from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS, variate_rounds
+from fedul_flwr.federated.updates import OF_ALL, Reports
+from fedul_flwr.learning.variates import (
+    CONTROL,
+    USED_ROUND,
+    VARIATE_ROUNDS,
+    confirmed,
+    proposal,
+    variate_rounds,
+)
 from fedul_flwr.secure.vector_sum import exact_sums
 
 if TYPE_CHECKING:
@@ -48,6 +67,11 @@ if TYPE_CHECKING:
 
 
 D = TypeVar("D", bound=ClientData)
+Label = Callable[[], "learning.PseudoLabels"]
+
+MOMENTUM, LOSS_HISTORY = "momentum", "validation-losses"
+"""Names under which a client stores the momentum of its optimizer, and the losses that it has
+counted with their rounds."""
 
 PHASES_OF_ALL = (
     *(messages.DESCRIBE, messages.SETUP, messages.COLUMNS),
@@ -263,15 +287,11 @@ class Client(NumPyClient, Generic[D]):
 
     def weak(self, inputs: Tensor) -> Tensor:
         """The views ``(n, …)`` of points on which pseudo labels are judged (``views.weak``)."""
-        from fedul_flwr.learning.views import weak_view
-
-        return weak_view(self.settings)(inputs)
+        return learning.weak_view(self.settings)(inputs)
 
     def strong(self, inputs: Tensor) -> Tensor:
         """Strong views ``(n, …)`` of points, as table ``ssl`` says."""
-        from fedul_flwr.learning.views import strong_view
-
-        return strong_view(self.settings)(inputs)
+        return learning.strong_view(self.settings)(inputs)
 
     @property
     def setup(self) -> dict[str, Any]:
@@ -330,37 +350,65 @@ class Client(NumPyClient, Generic[D]):
         config : values that the server sent.
         received : arrays that it sent beside the model, by name of their record.
         """
-        from fedul_flwr.federated.client_training import train_task
-        from fedul_flwr.learning.device import release_freed_memory, retain_freed_memory
         from fedul_flwr.learning.lanes import current
-        from fedul_flwr.learning.local import dump_arrays, load_arrays, tensors_of
+        from fedul_flwr.learning.local import tensors_of
 
-        retain_freed_memory()
+        learning.retain_freed_memory()
         round, model = self.round(config, received), self.model
-        server_scaling = (
-            self.state.load(messages.OWN_MODEL, round.number)
-            if config.get(messages.OWN_MODEL)
-            else {}
-        )
-        load_arrays(model, server_scaling or arrays)
+        goes_on = bool(config.get(messages.OWN_MODEL))
+        stored = self.state.load(messages.OWN_MODEL, round.number) if goes_on else {}
+        learning.load_arrays(model, stored or arrays)
         arrays.clear()
         task = self.task(round.in_tensors())
         if task.batches.num_points == 0:  # the unchanged model, with weight 0
-            return Update(dump_arrays(model), 0, {"loss": 0.0, "steps": 0, "normalizer": 0.0})
-        rng = stream(self.settings.seed, "local", round.number, self.node.partition_id)
+            metrics = {"loss": 0.0, "steps": 0, "normalizer": 0.0}
+            return Update(learning.dump_arrays(model), 0, metrics)
         for name in sorted(task.reports.keys() - {*OF_ALL, *self.reports}):
             raise UserError(
                 f"The task of method {self.settings.method!r} reports {name!r}, which is not "
                 f"declared: add it to {type(self).__name__}.reports.",
                 "own-method-wrong",
             )
-        metrics, records = train_task(model, task, round, self.state, rng)
-        if config.get(messages.OWN_MODEL):
-            self.state.save(messages.OWN_MODEL, round.number, dump_arrays(model))
-        release_freed_memory()
+        metrics, records = self._trained(model, task, round)
+        if goes_on:
+            self.state.save(messages.OWN_MODEL, round.number, learning.dump_arrays(model))
+        learning.release_freed_memory()
         on_device = current() is not None and not self.settings.sums_updates
-        arrays = tensors_of(model) if on_device else dump_arrays(model)
-        return Update(arrays, task.batches.num_points, metrics, records)
+        trained = tensors_of(model) if on_device else learning.dump_arrays(model)
+        return Update(trained, task.batches.num_points, metrics, records)
+
+    def _trained(
+        self, model: nn.Module, task: Task, round: Round
+    ) -> tuple[dict[str, Any], Records]:
+        """Metrics and records of ``model``, which is trained in place."""
+        number, plan = round.number, round.plan
+        rng = stream(self.settings.seed, "local", number, self.node.partition_id)
+        records: Records = {}
+        if CONTROL in round.received:
+            used = int(round.config[USED_ROUND])
+            variate = confirmed(self.state.load(CONTROL, number), used)
+            result, renewed, change = learning.train_with_variates(
+                model,
+                task,
+                plan,
+                rng,
+                variates=(round.received[CONTROL], variate),
+                option=str(round.config["scaffold-option"]),
+            )
+            self.state.save(CONTROL, number, proposal(variate, used, renewed, number))
+            records = {CONTROL: change}
+        elif task.stores_momentum:
+            velocity = dict(self.state.load(MOMENTUM, number))
+            result = learning.train_local(model, task, plan, rng, velocity=velocity)
+            self.state.save(MOMENTUM, number, velocity)
+        else:
+            result = learning.train_local(model, task, plan, rng)
+        metrics = {
+            "loss": result.loss,
+            "steps": result.steps,
+            "normalizer": learning.local_normalizer(result.steps, plan),
+        }
+        return {**metrics, **task.read_reports()}, {**records, **task.records(model)}
 
     def round(self, config: Mapping[str, Any], received: Records | None = None) -> Round:
         """The round that a training message asks for."""
@@ -371,13 +419,117 @@ class Client(NumPyClient, Generic[D]):
         stage = training_stage(self.settings, number)
         factor = float(config.get(messages.RATE_FACTOR, 1.0))
         if self.settings.learning_rate_schedule == "client-plateau":
-            from fedul_flwr.federated.client_training import client_lr_factor
-
-            first = number - stage[0] + 1
-            factor = client_lr_factor(self.settings, self.state, config, number, first)
+            factor = self._plateau(config, number, number - stage[0] + 1)
         plan = local_plan(self.settings, float(config.get("proximal-mu", 0.0)), stage, factor)
         plan = replace(plan, heads_only=number <= self.settings.frozen_rounds)
         return Round(number, config, plan, received or {})
+
+    def _plateau(self, config: Mapping[str, Any], server_round: int, stage_start: int) -> float:
+        """Factor of its step size, from the losses of this stage that it has received so far.
+
+        Counts the loss in this round's message, except in a client's first round: in the authors'
+        code a client in its k-th round has seen k − 1 losses. A loss that comes again
+        (`evaluate-every` above 1) does not count again; the next new one stands for the client's
+        rounds since.
+        """
+        history = self.state.load(LOSS_HISTORY, server_round)
+        rounds = history.get("rounds", np.zeros(0, np.int64))
+        losses = history.get("losses", np.zeros(0))
+        turns = history.get("turns", np.zeros(0, np.int64))
+        count = history.get("count", np.zeros(1, np.int64)) + 1
+        validated = config.get(messages.VALIDATED_ROUND)
+        if history and validated is not None and validated not in rounds:
+            rounds = np.append(rounds, np.int64(validated))
+            losses = np.append(losses, config[messages.VALIDATION_LOSS])
+            turns = np.append(turns, count)
+        arrays = {"rounds": rounds, "losses": losses, "turns": turns, "count": count}
+        self.state.save(LOSS_HISTORY, server_round, arrays)
+        stage = rounds >= stage_start
+        counted = dict(zip(turns[stage].tolist(), losses[stage].tolist(), strict=True))
+        return learning.plateau(counted, self.settings.learning_rate_patience)
+
+    # Of methods on partly labeled points
+
+    def labeling_views(self, number: int) -> np.random.Generator | None:
+        """Draws the views in which it judges its points in a round; None: points as they are."""
+        staged = self.settings.find(PseudoLabelSettings)
+        is_release = staged is not None and staged.recipe == "release"
+        if not (is_release or self.settings[WeakViewSettings].weak):
+            return None
+        return stream(self.settings.seed, "labeling-views", number, self.node.partition_id)
+
+    def staged_points(
+        self: Client[PartlyLabeledData], round: Round, label: Label
+    ) -> learning.WeightedPoints:
+        """The points to train on in a round; a simulation's client writes their pseudo labels.
+
+        Parameters
+        ----------
+        label : labels its unlabeled training points in a round of the second stage.
+        """
+        data, stages = self.data, self.settings[StageSettings]
+        first_stage = round.number <= stages.labels_only_rounds
+        labels = learning.PseudoLabels.none(len(data.unlabeled)) if first_stage else label()
+        examples, unlabeled = data.examples, data.examples.points[data.unlabeled]
+        written = {"points": unlabeled, "labels": labels.labels, "confidence": labels.confidence}
+        self.state.publish(PSEUDO_LABELS, round.number, written)
+        return learning.weighted_points(
+            examples.inputs,
+            examples.points[data.labeled],
+            examples.labels[data.labeled],
+            unlabeled,
+            labels,
+            stages,
+        )
+
+    def staged_task(self: Client[PartlyLabeledData], round: Round, label: Label) -> Task:
+        """The task of a method with pseudo labels: its points are :meth:`staged_points`."""
+        points, stages = self.staged_points(round, label), self.settings[StageSettings]
+        task = learning.weighted_task(points, stages, round.plan)
+        if round.number <= stages.labels_only_rounds:
+            return task
+        used = len(points.points) - points.num_labeled
+        share = used / max(len(self.data.unlabeled), 1)
+        return replace(task, reports={CONFIDENT_SHARE: share})
+
+    def smallest_top(self: Client[PartlyLabeledData], threshold: float, round: Round) -> float:
+        """The smallest top probability of a point that is trained on, of the model received."""
+        if threshold != ADAPTIVE:
+            return threshold
+        data = self.data
+        points = data.examples.points[data.arrived(data.unlabeled, round.number)]
+        views = self.labeling_views(round.number)
+        inputs = data.examples.inputs
+        top = learning.top_probabilities(self.model, inputs, points, round.plan, views)
+        return learning.threshold_for(threshold, top)
+
+    def weights_and_views(self) -> dict[str, Any]:
+        """Weights and views of labeled and unlabeled points in one loss, as its classes take
+        them."""
+        weights = self.settings[ConsistencySettings]
+        return {
+            "supervised_weight": weights.supervised_weight,
+            "unsupervised_weight": weights.unsupervised_weight,
+            "strong_view": learning.strong_view(self.settings),
+            "weak_view": learning.weak_view(self.settings),
+        }
+
+    def received_model(self, round: Round) -> nn.Module:
+        """A copy of the model that it received, in evaluation mode, where it trains."""
+        model, plan = copy.deepcopy(self.model), round.plan
+        return learning.move_model(model, plan.device, plan.precision).eval()
+
+    def streamed_task(self: Client[PartlyLabeledData], round: Round, objective: Any) -> Task:
+        """One loss of labeled and unlabeled points, on labeled and unlabeled batches.
+
+        Parameters
+        ----------
+        objective : one of the losses of :mod:`fedul_flwr.learning` that tell how sure they are.
+        """
+        from fedul_flwr.learning.task import Task
+
+        batches = self.data.labeled_and_unlabeled(round)
+        return Task(batches, objective, objective.confidence.reports)
 
     def _set_up(self, setup: dict[str, Value]) -> None:
         """Store the setup, and whether the state from an earlier setup is lost."""

@@ -73,7 +73,7 @@ from fedul_flwr.federated.messages import (
     phase_of,
     printable,
 )
-from fedul_flwr.federated.replies import Reports, reports_of
+from fedul_flwr.federated.updates import Reports, reports_of
 from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PUBLIC, SIGNATURES, TO

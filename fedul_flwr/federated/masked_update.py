@@ -31,7 +31,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.ledger import Asked, Ledger, ledger_file, question, spender
 from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, OF, SETUP, metric_forms
-from fedul_flwr.federated.replies import reports_of, summed_names
+from fedul_flwr.federated.updates import reports_of, summed_names
 from fedul_flwr.learning.variates import CONTROL
 from fedul_flwr.propagation.privacy import fresh_gaussians
 from fedul_flwr.secure.identities import Identities, Purpose, read_identities

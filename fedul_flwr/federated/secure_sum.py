@@ -23,6 +23,7 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.data.types import Arrays, Content, Value, count
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError, UserError
+from fedul_flwr.federated.clients import ClientRegistry
 from fedul_flwr.federated.ledger import Asked
 from fedul_flwr.federated.masked_update import (
     BEGUN,
@@ -59,8 +60,8 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
-from fedul_flwr.federated.replies import reports_of, summed_names
+from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr.federated.updates import reports_of, summed_names
 from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED
 from fedul_flwr.secure.messages import (
     COMPLAINT,

@@ -59,7 +59,13 @@ from fedul_flwr.config.shared import starts_from_names
 from fedul_flwr.data.class_priors import uniform_prior
 from fedul_flwr.data.types import Arrays, Content, Floats, Value, below, count
 from fedul_flwr.errors import NoUpdateError, UserError
-from fedul_flwr.federated.client_policy import ClientPolicy, policy_for
+from fedul_flwr.federated.clients import (
+    ClientPolicy,
+    ClientRegistry,
+    ClientReport,
+    Registration,
+    policy_for,
+)
 from fedul_flwr.federated.columns import ColumnPooling
 from fedul_flwr.federated.dp import PrivateMean
 from fedul_flwr.federated.grid import GridProxy, RoundLog, RoundRecord
@@ -79,18 +85,14 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport, Registration
-from fedul_flwr.federated.replies import (
+from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr.federated.secure_sum import SecureSums
+from fedul_flwr.federated.updates import (
     LOSS,
     Numbers,
     Reports,
-    UpdateValidator,
-    reports_of,
-    summed_names,
-)
-from fedul_flwr.federated.secure_sum import SecureSums
-from fedul_flwr.federated.updates import (
     UpdateCodec,
+    UpdateValidator,
     average_buffers,
     client_weights,
     dump_base_state,
@@ -99,7 +101,9 @@ from fedul_flwr.federated.updates import (
     merge,
     mix,
     refuse_non_finite,
+    reports_of,
     strip,
+    summed_names,
 )
 from fedul_flwr.secure.vector_sum import TooFewLeftError
 

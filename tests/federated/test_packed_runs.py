@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 from fedul_flwr.client_app import app
 from fedul_flwr.federated import grid as grids
 from fedul_flwr.federated.messages import ARRAYS, CONFIG, PACKED, to_record, unpack
-from fedul_flwr.federated.replies import update_norm
+from fedul_flwr.federated.updates import update_norm
 from tests.support.runs import is_train, last_model, metrics, same, train
 from tests.support.settings import QUICK, Settings
 from tests.support.wire_grid import WireGrid

@@ -8,7 +8,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.replies import check_all_bytes, check_metrics, check_update, update_norm
+from fedul_flwr.federated.updates import check_all_bytes, check_metrics, check_update, update_norm
 from tests.support.refusals import refuses
 
 
