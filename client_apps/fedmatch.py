@@ -13,7 +13,6 @@ from flwr.common import Scalar as FlowerScalar
 from fedul_flwr import learning
 from fedul_flwr import method as kit
 from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE
-from fedul_flwr.federated.sparse import decode, encode
 from fedul_flwr.learning.parts import (
     PSI,
     SIGMA,
@@ -26,6 +25,7 @@ from fedul_flwr.learning.parts import (
     unlabeled_part,
 )
 from fedul_flwr.strategies.fedmatch import FedMatchSettings
+from fedul_flwr.strategies.fedmatch_parts import decode, encode
 
 if TYPE_CHECKING:
     from torch import nn
@@ -98,7 +98,7 @@ class FedMatchClient(kit.Client[kit.PartlyLabeledData]):
     """Trains the parts of the weights separately, and exchanges only their changed values.
 
     Messages contain no whole model: records are named after parts and have sparse differences
-    (:mod:`fedul_flwr.federated.sparse`).
+    (:mod:`fedul_flwr.strategies.fedmatch_parts`).
     """
 
     reports = FEDMATCH

@@ -23,16 +23,11 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.types import Arrays, Content
 from fedul_flwr.errors import OwnDataError, UserError
-from fedul_flwr.federated.client import (
-    Client,
-    admitted_settings,
-    settings_from,
-    state_directory,
-)
-from fedul_flwr.federated.client_data import ClientState
+from fedul_flwr.federated.client import Client, admitted_settings, state_directory
+from fedul_flwr.federated.client_data import ClientState, settings_from
 from fedul_flwr.federated.disclosure import answer_with_log
 from fedul_flwr.federated.ledger import Asked
-from fedul_flwr.federated.masked_update import SHARES, Summed, common_records
+from fedul_flwr.federated.masked_update import Summed, common_records
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
@@ -42,6 +37,7 @@ from fedul_flwr.federated.messages import (
     METRICS,
     SETTINGS,
     SETUP,
+    SHARES,
     PlainArray,
     TensorArray,
     from_records,
@@ -148,7 +144,7 @@ def _ask_owner(client: Client[Any], content: Content) -> Content | None:
     """The answer to a setup while the owner has not approved the run; None where it may begin."""
     if not client.node.approves_each_run:
         return None
-    from fedul_flwr.federated.approvals import ask
+    from fedul_flwr.federated.ledger import ask
 
     settings = admitted_settings(client.node, str(content.values.get(SETTINGS)))
     unapproved = ask(settings, client.node)
@@ -158,7 +154,7 @@ def _ask_owner(client: Client[Any], content: Content) -> Content | None:
 
 def _require_approval(client: Client[Any]) -> None:
     if client.node.approves_each_run:
-        from fedul_flwr.federated.approvals import require_approval
+        from fedul_flwr.federated.ledger import require_approval
 
         require_approval(client.settings, client.node)
 

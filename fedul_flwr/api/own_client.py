@@ -25,12 +25,13 @@ from fedul_flwr.data.local_data import own_data
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import Inputs, PartlyLabeledPoints, UnlabeledSets
 from fedul_flwr.errors import OwnDataError, UserError
-from fedul_flwr.federated.client import Client, settings_from
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import (
     ClientData,
     ClientState,
     PartlyLabeledData,
     UnlabeledSetData,
+    settings_from,
 )
 from fedul_flwr.federated.messages import SETTINGS, SETUP
 

@@ -30,7 +30,7 @@ from fedul_flwr.config.method_settings import (
 )
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.run_config import RunConfig, parse_flat
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.shared import ModelOptions
 from fedul_flwr.data.local_data import refuse_unwritable
 from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
@@ -45,10 +45,11 @@ from fedul_flwr.federated.client_data import (
     PartlyLabeledData,
     PointShares,
     data_class_of,
+    settings_from,
 )
 from fedul_flwr.federated.columns import plain_moments, raw_rows, received_scaling
 from fedul_flwr.federated.masked_update import HEADS, MaskedUpdates, Summed, Update, in_steps
-from fedul_flwr.federated.masked_update import PHASES as SUM_PHASES
+from fedul_flwr.federated.messages import SUM_PHASES
 from fedul_flwr.federated.updates import OF_ALL, Reports
 from fedul_flwr.learning.variates import (
     CONTROL,
@@ -569,12 +570,6 @@ def admitted_settings(node: NodeConfig, text: str) -> RunConfig:
     if node.data:
         node.check_run(settings)
     return settings
-
-
-@lru_cache(maxsize=4)
-def settings_from(text: str) -> RunConfig:
-    """Settings from their JSON text, as the server sends them."""
-    return parse_flat(json.loads(text))
 
 
 def _build(

@@ -30,7 +30,20 @@ from fedul_flwr.data.types import Arrays, Content, Floats, count, l2_norm, numbe
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.ledger import Asked, Ledger, ledger_file, question, spender
-from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, OF, SETUP, metric_forms
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    CONFIRM,
+    KEYS,
+    MASKED,
+    NORMALIZER,
+    OF,
+    PART,
+    PEERS,
+    SETUP,
+    SHARES,
+    UNMASK,
+    metric_forms,
+)
 from fedul_flwr.federated.updates import reports_of, summed_names
 from fedul_flwr.learning.variates import CONTROL
 from fedul_flwr.propagation.privacy import fresh_gaussians
@@ -75,12 +88,6 @@ from fedul_flwr.secure.vector_sum import (
     whole_words,
 )
 
-KEYS, PEERS, SHARES, PART = "sum-keys", "sum-peers", "sum-shares", "sum-part"
-CONFIRM, UNMASK = "sum-confirm", "sum-unmask"
-PHASES = (KEYS, PEERS, SHARES, PART, CONFIRM, UNMASK)
-"""Phases of a secure sum: two once a run; one before the vectors, which come as the reply of a
-training message or of :data:`PART`; one or two after them."""
-
 
 class Summed(StrEnum):
     """What is summed; value ``of`` of phase :data:`PART`. In a round they come in this order."""
@@ -121,8 +128,6 @@ HEADS = (Summed.HEAD, Summed.REFINED, Summed.REFINED_AGAIN)
 ROUND, DIGEST = "server-round", "digest"
 """Of which round a sum is, and the digest of what will come with the request for a vector."""
 
-MASKED = "masked"
-"""Name of the array in which a vector travels."""
 BEGUN, LARGEST_WEIGHT = "round", "largest-weight"
 """Values of phases: the round in which a session began; a weight that no client exceeds."""
 
@@ -321,7 +326,7 @@ class MaskedUpdates:
         self._ledger = Ledger(file) if file else None
 
     def on_phase(self, name: str, content: Content) -> Content:
-        """Answer one of :data:`PHASES`; a complaint names whose message cannot be used."""
+        """Answer one of :data:`SUM_PHASES`; a complaint names whose message cannot be used."""
         if not self._settings.has_sums:
             raise UserError(
                 "The server asked for a secure sum that this run does not have.",

@@ -401,7 +401,7 @@ def _follow_plateau(strategy: Strategy, recorder: Recorder) -> None:
     if settings.learning_rate_schedule not in PLATEAUS:
         return
     recorder.wait()
-    start = strategy.stage_start(strategy.record.round + 1)
+    start = strategy.policy.stage_start(strategy.record.round + 1)
     # Leave out the extra evaluation of the last round: a run that resumes here must not differ.
     losses = {
         line["round"]: line["validation_loss"]

@@ -28,12 +28,14 @@ from fedul_flwr.federated.client import PHASES_OF_ALL, Client, admitted_settings
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.disclosure import EVALUATE, TRAIN
 from fedul_flwr.federated.ledger import Ledger
-from fedul_flwr.federated.masked_update import LARGEST_WEIGHT, PHASES, UNMASK
+from fedul_flwr.federated.masked_update import LARGEST_WEIGHT
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
     SETTINGS,
     SETUP,
+    SUM_PHASES,
+    UNMASK,
     from_records,
     phase_messages,
     phase_of,
@@ -321,7 +323,7 @@ NO_SUM = {
 """Phases that are no sums, and are answered where owners require sums: encrypted, or without a word
 about the data."""
 ALL_PHASES = {
-    *PHASES,
+    *SUM_PHASES,
     *PHASES_OF_ALL,
     *(
         entry.phase
@@ -344,7 +346,7 @@ def test_given_owners_that_require_sums_then_only_phases_without_a_part_are_answ
     kind = method.client_class
     client = cast(Client[Any], kind(settings, node, ClientState(RecordDict())))
     for phase in ALL_PHASES:
-        if phase in {*PHASES, *PHASES_OF_ALL, *NO_SUM.get(method.name, ())}:
+        if phase in {*SUM_PHASES, *PHASES_OF_ALL, *NO_SUM.get(method.name, ())}:
             client.require_phase(phase)
         else:
             with refuses("server-asks-too-much", match=phase):

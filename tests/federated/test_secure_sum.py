@@ -23,12 +23,8 @@ from fedul_flwr.federated.ledger import Asked
 from fedul_flwr.federated.masked_update import (
     BEGUN,
     BOUND,
-    KEYS,
-    MASKED,
     NUMBERS,
-    SHARES,
     SLOTS,
-    UNMASK,
     Layout,
     MaskedUpdates,
     Summed,
@@ -36,7 +32,17 @@ from fedul_flwr.federated.masked_update import (
     read_numbers,
     write_numbers,
 )
-from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, PlainArray, phase_of
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    DIAGNOSTICS,
+    KEYS,
+    MASKED,
+    METRICS,
+    SHARES,
+    UNMASK,
+    PlainArray,
+    phase_of,
+)
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
 from fedul_flwr.secure.session import NONCE
 from fedul_flwr.secure.vector_sum import (

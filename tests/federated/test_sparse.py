@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.messages import payload_bytes, to_record
-from fedul_flwr.federated.sparse import HEADER, Update, decode, encode
+from fedul_flwr.strategies.fedmatch_parts import HEADER, Update, decode, encode
 
 
 def same_bits(one: Arrays, other: Arrays) -> bool:

@@ -14,8 +14,8 @@ from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import BASE_ROUND, HELPERS, STALE
-from fedul_flwr.federated.sparse import HEADER, INDICES, VALUES, decode
 from fedul_flwr.learning.parts import PSI, SIGMA, unflatten
+from fedul_flwr.strategies.fedmatch_parts import HEADER, INDICES, VALUES, decode
 from tests.support.fedmatch_exchanges import (
     LC,
     SCENARIOS,

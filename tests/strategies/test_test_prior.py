@@ -131,8 +131,8 @@ def test_the_prior_is_the_sum_of_all_masses_divided_by_all_points(settings: Sett
     answers = {}
     for client, masses in enumerate(([6.0, 2.0], [0.0, 4.0], [0.5, 0])):  # no class is a must
         answers[client] = checked(**{"class-masses": masses})
-        strategy.accept_client(ClientReport(client), answers[client])
-    strategy.on_clients_changed(answers)
+        strategy.policy.accept(ClientReport(client), answers[client])
+    strategy.policy.changed(answers)
     # 6 + 0 + 0.5 = 6.5 points of a, 2 + 4 + 0 = 6 of b, 12.5 together.
     np.testing.assert_allclose(strategy.test_prior, [0.52, 0.48])
     assert strategy.client_config() == {"test-prior": pytest.approx([0.52, 0.48])}
@@ -144,9 +144,9 @@ def test_all_clients_together_must_tell_the_classes_apart(settings: Settings) ->
     same = {"priors": [0.4, 0.6, 0.4, 0.6], "num-sets": 2, "class-masses": [4.0, 6.0]}
     other = {"priors": [0.5, 0.5], "num-sets": 1, "class-masses": [1.0, 1.0]}
     answers = {0: checked(**same), 1: checked(**other)}
-    strategy.on_clients_changed(answers)
+    strategy.policy.changed(answers)
     with refuses("priors-rank", match="rank 1, .* 2 "):
-        strategy.on_clients_changed({0: answers[0]})
+        strategy.policy.changed({0: answers[0]})
 
 
 def overlapping_classes(folder: Path) -> str:
