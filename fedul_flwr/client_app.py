@@ -12,7 +12,6 @@ from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
@@ -38,7 +37,6 @@ from fedul_flwr.federated.messages import (
     SETTINGS,
     SETUP,
     SHARES,
-    PlainArray,
     TensorArray,
     from_records,
     packing_mod,
@@ -46,6 +44,7 @@ from fedul_flwr.federated.messages import (
     to_record,
     to_records,
 )
+from fedul_flwr.federated.updates import clip_update
 
 ClientBuilder = Callable[[Context], Client[Any]]
 
@@ -55,7 +54,7 @@ SIMULATION_KEYS = frozenset(("partition-id", "num-partitions"))
 """The only keys that Flower's simulation puts into a node config."""
 
 
-def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] = ()) -> ClientApp:
+def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp:
     """Flower's ClientApp; ``build`` creates a client for every message.
 
     On a data owner's device the server gets the text of an error only if it is a
@@ -63,12 +62,11 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
 
     Parameters
     ----------
-    train_mods : Flower's mods around training.
-    mods : those around every message, which see it before it is packed.
+    mods : Flower's mods around every message, which see it before it is packed.
     """
     app = ClientApp(mods=[packing_mod, *mods])
 
-    @app.train(mods=list(train_mods))
+    @app.train()
     @_hide_private_errors
     def train(message: Message, context: Context) -> Message:
         client = build(context)
@@ -90,7 +88,13 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
             update = client.sums.mask(update, start, shares, asked, client.buffer_names())
         else:
             client.require_no_sum("an update")
+            privacy = client.settings[DPSettings]
+            begun = to_record(arrays) if privacy.clipping == "client" else None
             update = client.train(arrays, config, received)
+            if begun is not None:
+                clipped = to_record(update.arrays)
+                clip_update(clipped, begun, privacy.norm)
+                update = replace(update, arrays=to_arrays(clipped))
         metrics = {"num-examples": update.num_examples, **_numbers(update.metrics)}
         reply = RecordDict(
             {
@@ -207,54 +211,6 @@ def build_client(context: Context) -> Client[Any]:
     return built
 
 
-SHORTEST = 1e-18
-"""Smallest step of a weight: its square is still above zero in float32."""
-
-
-def avoid_zero_norm(update: ArrayRecord, start: ArrayRecord) -> None:
-    """Where ``update`` equals ``start``, move one of its weights by the smallest step, in place.
-
-    Flower multiplies an update by min(1, C / its norm). A step this small is never clipped.
-
-    Parameters
-    ----------
-    update, start : arrays of the same names, types and shapes, at least one of floating point.
-    """
-    steps = [update[name].numpy() - array.numpy() for name, array in start.items()]
-    if sum(np.linalg.norm(step.flat) ** 2 for step in steps):  # of float32, as Flower's norm
-        return
-    name = next(n for n, a in start.items() if np.issubdtype(np.dtype(a.dtype), np.floating))
-    values = update[name].numpy().copy()
-    first = values.flat[0]
-    values.flat[0] = max(np.nextafter(first, values.dtype.type(np.inf)), first + SHORTEST)
-    update[name] = PlainArray.of(values)
-
-
-def clip_by(settings_of: Callable[[Context], RunConfig]) -> Mod:
-    """Flower mod that clips the update, in runs with `dp.clipping = "client"`.
-
-    An update of a secure sum is clipped before it is masked.
-    """
-
-    def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        settings = settings_of(context)
-        if settings[DPSettings].clipping != "client" or settings.sums_updates:
-            return call_next(message, context)
-        from flwr.clientapp.mod import fixedclipping_mod
-
-        start = cast(ArrayRecord, message.content[ARRAYS])
-
-        def train(message: Message, context: Context) -> Message:
-            reply = call_next(message, context)
-            if not reply.has_error():
-                avoid_zero_norm(cast(ArrayRecord, reply.content[ARRAYS]), start)
-            return reply
-
-        return fixedclipping_mod(message, context, train)
-
-    return clip
-
-
 def owner_log_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Flower mod that adds a line to the owner's log, if its node config names one."""
     path = context.node_config.get("log")
@@ -283,5 +239,4 @@ def _node_config(items: tuple[tuple[str, Any], ...]) -> NodeConfig:
     return NodeConfig.parse(dict(items))
 
 
-clip = clip_by(lambda context: _load_setup(context)[2])
-app = make_client_app(build_client, clip, mods=[owner_log_mod])
+app = make_client_app(build_client, mods=[owner_log_mod])

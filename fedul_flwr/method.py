@@ -74,6 +74,7 @@ from fedul_flwr.federated.client_data import (
 )
 from fedul_flwr.federated.clients import (
     AssignedLabelClients,
+    ClientPolicy,
     ClientReport,
     LabeledClientStages,
     LabelStages,

@@ -13,7 +13,6 @@ from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike, NDArray
 
 from fedul_flwr.api.input_data import is_frame, stored_points
-from fedul_flwr.client_app import clip_by
 from fedul_flwr.client_app import make_client_app as dispatched
 from fedul_flwr.config.base import in_order, is_named
 from fedul_flwr.config.methods import find_method
@@ -281,5 +280,4 @@ def make_client_app(client_fn: Callable[[Context], OwnClient]) -> ClientApp:
             )
         return client.bind(context)
 
-    # Before phase `setup` nothing is clipped, whatever the method.
-    return dispatched(build, clip_by(lambda context: _settings(context, FedULClient.method)))
+    return dispatched(build)

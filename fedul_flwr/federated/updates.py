@@ -526,6 +526,31 @@ def update_norm(update: ArrayRecord, start: ArrayRecord) -> float:
     )
 
 
+def clip_update(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
+    """Shorten ``update`` - ``start`` to L2 norm ``norm`` where it is longer, in place.
+
+    Parameters
+    ----------
+    update, start : floating-point arrays of the same names, types and shapes.
+    norm : C, above 0.
+
+    Examples
+    --------
+    >>> update = array_record({"weight": PlainArray.of(np.array([3.0, 4.0]))})
+    >>> start = array_record({"weight": PlainArray.of(np.zeros(2))})
+    >>> clip_update(update, start, norm=1.0)
+    >>> update["weight"].numpy().round(4).tolist()
+    [0.6, 0.8]
+    """
+    length = update_norm(update, start)
+    if length <= norm:
+        return
+    for name, array in start.items():
+        before = array.numpy()
+        step = (update[name].numpy().astype(np.float64) - before) * (norm / length)
+        update[name] = PlainArray.of((before + step).astype(before.dtype))
+
+
 # Means
 
 

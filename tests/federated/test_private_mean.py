@@ -6,19 +6,19 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from fedul_flwr.client_app import clip
-from fedul_flwr.config.run_config import default_flat, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.federated.dp import PrivateMean, privacy_spent
 from fedul_flwr.federated.messages import ARRAYS, METRICS, to_arrays, to_record
+from fedul_flwr.federated.updates import clip_update
 from tests.support.fedmatch_exchanges import Exchange, watched
 from tests.support.runs import assert_same_arrays, last_model, summary, train
 from tests.support.settings import Settings
@@ -85,15 +85,11 @@ def test_a_client_moves_the_model_by_the_norm_at_most() -> None:
 
 
 def test_clients_that_clip_themselves_give_the_same_mean() -> None:
-    settings = {"clipping": "client", "noise_multiplier": ALMOST_NONE}
-    strategy = private_mean(2, **settings)
+    strategy = private_mean(2, clipping="client", noise_multiplier=ALMOST_NONE)
     messages = ask(strategy, 1, START)
-    flat = {**default_flat(), "dp.clipping": "client"}
-    context = Context(0, 0, {}, RecordDict(), flat)
-    replies = [
-        clip(message, context, lambda asked, _, moved=moved: answer(asked, moved))
-        for message, moved in zip(messages, [FAR, NEAR], strict=True)
-    ]
+    replies = [answer(*one) for one in zip(messages, [FAR, NEAR], strict=True)]
+    for reply in replies:
+        clip_update(cast(ArrayRecord, reply.content[ARRAYS]), to_record(START), norm=1.0)
     sent = to_arrays(cast(ArrayRecord, replies[0].content[ARRAYS]))
     np.testing.assert_allclose(sent["a"], [1.8, 1.0])
     np.testing.assert_allclose(sent["b"], [[2.6]])
