@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
@@ -46,7 +45,7 @@ def _metrics(
     confident: float = 0.0,
     helpers: int = 0,
     stale: int = 0,
-) -> dict[str, FlowerScalar]:
+) -> dict[str, float]:
     """Metrics of a round; always the same keys, as base strategies require."""
     return {
         "loss": supervised + consistency,
@@ -154,9 +153,7 @@ class FedMatchClient(kit.Client[kit.PartlyLabeledData]):
         learning.release_freed_memory()
         return kit.Update({}, count, metrics, {part: sent.record for part, sent in updates.items()})
 
-    def _train_parts(
-        self, parts: Parts, round: kit.Round
-    ) -> tuple[Parts, int, dict[str, FlowerScalar]]:
+    def _train_parts(self, parts: Parts, round: kit.Round) -> tuple[Parts, int, dict[str, float]]:
         """The parts after training, the number of points, and metrics."""
         options, plan = self.options, round.plan
         batches = self.data.labeled_and_unlabeled(round)

@@ -25,7 +25,7 @@ from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import Client, admitted_settings, state_directory
 from fedul_flwr.federated.client_data import ClientState, settings_from
 from fedul_flwr.federated.disclosure import answer_with_log
-from fedul_flwr.federated.ledger import Asked
+from fedul_flwr.federated.ledger import Asked, ask, require_approval
 from fedul_flwr.federated.masked_update import Summed, common_records
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -73,9 +73,7 @@ def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp
         _require_approval(client)
         arrays, config = _unpack(message, client)
         others = message.content.array_records.items()
-        received = {
-            name: to_arrays(content_arrays) for name, content_arrays in others if name != ARRAYS
-        }
+        received = {name: to_arrays(record) for name, record in others if name != ARRAYS}
         message.content = RecordDict()  # frees a second copy of the model
         shares = received.pop(SHARES, {})
         client.check_model(arrays, int(config["server-round"]))
@@ -100,10 +98,7 @@ def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp
             {
                 ARRAYS: to_record(update.arrays),
                 METRICS: MetricRecord(metrics),
-                **{
-                    name: to_record(content_arrays)
-                    for name, content_arrays in update.records.items()
-                },
+                **{name: to_record(arrays) for name, arrays in update.records.items()},
                 # A record of its own: base strategies average all metrics.
                 DIAGNOSTICS: MetricRecord(
                     {
@@ -122,10 +117,9 @@ def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp
         client.require_no_sum("a loss")
         _require_approval(client)
         arrays, config = _unpack(message, client)
-        if client.node.check_models:
-            client.check_model(arrays, int(config["server-round"]) + 1)
-        loss, num_examples, metrics = client.evaluate(list(arrays.values()), config)
-        record = MetricRecord({"num-examples": num_examples, "loss": loss, **_numbers(metrics)})
+        client.check_model(arrays, int(config["server-round"]) + 1)
+        loss, num_examples = client.evaluate(arrays, config)
+        record = MetricRecord({"num-examples": num_examples, "loss": loss})
         return Message(RecordDict({METRICS: record}), reply_to=message)
 
     @app.query("phase")
@@ -148,8 +142,6 @@ def _ask_owner(client: Client[Any], content: Content) -> Content | None:
     """The answer to a setup while the owner has not approved the run; None where it may begin."""
     if not client.node.approves_each_run:
         return None
-    from fedul_flwr.federated.ledger import ask
-
     settings = admitted_settings(client.node, str(content.values.get(SETTINGS)))
     unapproved = ask(settings, client.node)
     who = client.on_phase(DESCRIBE, Content())
@@ -158,8 +150,6 @@ def _ask_owner(client: Client[Any], content: Content) -> Content | None:
 
 def _require_approval(client: Client[Any]) -> None:
     if client.node.approves_each_run:
-        from fedul_flwr.federated.ledger import require_approval
-
         require_approval(client.settings, client.node)
 
 

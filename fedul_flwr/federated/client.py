@@ -14,11 +14,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-from flwr.client import NumPyClient
-from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr import learning
 from fedul_flwr.config.base import ADAPTIVE
@@ -36,7 +34,7 @@ from fedul_flwr.data.local_data import refuse_unwritable
 from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
 from fedul_flwr.data.run_files.store import PERSONAL_MODEL
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import CONFIDENT_SHARE, Arrays, Content, Floats, InputShape, Value
+from fedul_flwr.data.types import CONFIDENT_SHARE, Arrays, Content, Floats, InputShape, Value, count
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import messages
 from fedul_flwr.federated.client_data import (
@@ -81,7 +79,7 @@ PHASES_OF_ALL = (
 """Phases that a client of every method answers, besides those of secure sums."""
 
 
-class Client(NumPyClient, Generic[D]):
+class Client(Generic[D]):
     """A client that trains the global model on its own data; built anew for every message.
 
     A method defines :attr:`data_class` and :meth:`task`, and may extend :meth:`register`,
@@ -198,11 +196,10 @@ class Client(NumPyClient, Generic[D]):
         if of is Summed.COLUMNS and self.settings.standardize_sum == "masked":
             return exact_sums(*raw_rows(self.data))
         if of is Summed.HELDOUT and self.settings.sums_heldout_losses:
-            model = [content.arrays[name] for name in self.names_of(content.arrays)]
-            config = cast(dict[str, FlowerScalar], dict(content.values))
-            self.check_model(content.arrays, int(config["server-round"]) + 1)
-            loss, count, _ = self.evaluate(model, config)
-            return in_steps([float(count > 0), loss])
+            self.names_of(content.arrays)
+            self.check_model(content.arrays, count(content, "server-round") + 1)
+            loss, num_points = self.evaluate(content.arrays, content.values)
+            return in_steps([float(num_points > 0), loss])
         raise UserError(
             f"The server asked for a sum of {of} that this run does not have.",
             "server-asks-too-much",
@@ -378,6 +375,16 @@ class Client(NumPyClient, Generic[D]):
         trained = tensors_of(model) if on_device else learning.dump_arrays(model)
         return Update(trained, task.batches.num_points, metrics, records)
 
+    def evaluate(self, arrays: Arrays, config: Mapping[str, Any]) -> tuple[float, int]:
+        """Loss of a model on points that it held out, and their number; by default it has none.
+
+        Parameters
+        ----------
+        arrays, config : the model, and values that the server sent.
+        """
+        del arrays, config
+        return 0.0, 0
+
     def _trained(
         self, model: nn.Module, task: Task, round: Round
     ) -> tuple[dict[str, Any], Records]:
@@ -437,13 +444,13 @@ class Client(NumPyClient, Generic[D]):
         rounds = history.get("rounds", np.zeros(0, np.int64))
         losses = history.get("losses", np.zeros(0))
         turns = history.get("turns", np.zeros(0, np.int64))
-        count = history.get("count", np.zeros(1, np.int64)) + 1
+        turn = history.get("count", np.zeros(1, np.int64)) + 1
         validated = config.get(messages.VALIDATED_ROUND)
         if history and validated is not None and validated not in rounds:
             rounds = np.append(rounds, np.int64(validated))
             losses = np.append(losses, config[messages.VALIDATION_LOSS])
-            turns = np.append(turns, count)
-        arrays = {"rounds": rounds, "losses": losses, "turns": turns, "count": count}
+            turns = np.append(turns, turn)
+        arrays = {"rounds": rounds, "losses": losses, "turns": turns, "count": turn}
         self.state.save(LOSS_HISTORY, server_round, arrays)
         stage = rounds >= stage_start
         counted = dict(zip(turns[stage].tolist(), losses[stage].tolist(), strict=True))

@@ -129,6 +129,8 @@ OF_ALL: Reports = {
     NORMALIZER: Numbers.count(says=HOW_TRAINING_WENT, optional=True),
 }
 """Sent with the update of every method."""
+EVALUATED: Reports = {WEIGHT: OF_ALL[WEIGHT], LOSS: Numbers()}
+"""Sent by a client that evaluates a model on points that it held out."""
 
 CONFIDENT: Reports = {
     CONFIDENT_SHARE: Numbers(
@@ -289,12 +291,12 @@ class UpdateValidator:
 
         def check(client: ClientRef, reply: Message) -> None:
             check_all_bytes(reply.content)
-            check_metrics(reply.content, trained=trained)
+            num_classes, masked = self._registry.num_classes, self._settings.sums_updates
             if trained:
-                masked = self._settings.sums_updates
-                check_reports(
-                    _metrics(reply), self._reports, self._registry.num_classes, masked=masked
-                )
+                check_trained(reply.content, self._reports, num_classes, masked=masked)
+            else:
+                require_names("reply", reply.content, {METRICS})
+                check_reports(_metrics(reply), EVALUATED, num_classes)
             self._check_counts(client, reply, trained=trained)
 
         return self._checked([(client, heard[client]) for client in sorted(heard)], check)
@@ -419,27 +421,17 @@ def check_all_bytes(content: RecordDict) -> None:
             record[name] = PlainArray.seen(array)
 
 
-def check_metrics(content: RecordDict, *, trained: bool) -> None:
-    """Check that a reply has finite metrics, a weight, and nothing unasked-for.
-
-    Parameters
-    ----------
-    trained : whether it answers a training message, and so must have the times of training.
-    """
+def check_trained(
+    content: RecordDict, reports: Reports, num_classes: int, *, masked: bool = False
+) -> None:
+    """Check that the reply of a training client has the declared numbers, and finite times."""
     records = content.metric_records
-    tables = [*records, *content.config_records, *(() if trained else content.array_records)]
-    require_names("reply", tables, {METRICS, DIAGNOSTICS} if trained else {METRICS})
-    for record in records.values():
-        for name, value in record.items():
-            size = len(value) if isinstance(value, list) else None
-            OF_ALL.get(name, Numbers(size)).check(name, value, 0)
-    metrics = records[METRICS]
-    require_names("reply", metrics, {WEIGHT} if trained else {WEIGHT, LOSS}, metrics)
-    if trained:
-        require_names("reply", records[DIAGNOSTICS], {STARTED, ENDED}, records[DIAGNOSTICS])
-    single = [metrics[WEIGHT], *(records[DIAGNOSTICS][key] for key in (STARTED, ENDED) if trained)]
-    if not isinstance(metrics[WEIGHT], int) or any(isinstance(value, list) for value in single):
-        raise BadMessageError(f"its {WEIGHT} is no whole number, or a time none", "message-form")
+    require_names("reply", [*records, *content.config_records], {METRICS, DIAGNOSTICS})
+    metrics, diagnostics = records[METRICS], records[DIAGNOSTICS]
+    check_reports(metrics, reports, num_classes, masked=masked)
+    require_names("reply", diagnostics, {STARTED, ENDED}, diagnostics)
+    for name, value in diagnostics.items():
+        Numbers().check(name, value, num_classes)
     if metrics[WEIGHT] != 0 and metrics.get(NORMALIZER) == 0:
         raise BadMessageError(f"its {NORMALIZER} is 0, and it has trained", "message-contradicts")
 
@@ -447,16 +439,19 @@ def check_metrics(content: RecordDict, *, trained: bool) -> None:
 def check_reports(
     metrics: MetricRecord, reports: Reports, num_classes: int, *, masked: bool = False
 ) -> None:
-    """Compare the numbers of an update with the declarations of its method.
+    """Compare the numbers of a reply with their declarations.
 
     Parameters
     ----------
     masked : whether the numbers are in a secure sum, and these only have their form.
     """
-    needed = {name for name, one in reports.items() if not one.optional and metrics[WEIGHT]}
-    require_names("reply", metrics, needed, reports)
+    required = [name for name, one in reports.items() if not one.optional]
+    require_names("reply", metrics, required if metrics.get(WEIGHT, 1) else {WEIGHT}, reports)
     for name, value in metrics.items():
-        reports[name].check(name, value, num_classes, masked=masked)
+        in_sum = masked and name != WEIGHT
+        reports[name].check(name, value, num_classes, masked=in_sum)
+    if not isinstance(metrics[WEIGHT], int):
+        raise BadMessageError(f"its {WEIGHT} is no whole number", "message-form")
 
 
 def check_normalizer(metrics: MetricRecord, momentum: float, most_steps: float) -> None:

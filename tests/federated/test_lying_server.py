@@ -163,7 +163,7 @@ def ask_again(
 ) -> None:
     """The server starts round 2 from the first model, or one next to it, without the victim."""
     begin, configure = SecureSums.begin, Strategy.configure_train
-    sample, first = Strategy.sample, {}
+    before, first = Strategy.before_train, {}
 
     def begun(self: Any, grid: Grid, messages: Any, number: int, buffers: Any) -> Any:
         for message in messages if as_round else ():
@@ -175,12 +175,13 @@ def ask_again(
         near = {name: array + array.dtype.type(apart) for name, array in start.items()}
         return configure(self, number, to_record(near if number == 2 else start), config, grid)
 
-    def sampled(self: Any, number: int) -> Any:
-        return [c for c in sample(self, number) if number != 2 or c.partition_id != without]
+    def sampled(self: Any, number: int, *rest: Any) -> Any:
+        chosen = before(self, number, *rest)
+        return [c for c in chosen if number != 2 or c.partition_id != without]
 
     monkeypatch.setattr(SecureSums, "begin", begun)
     monkeypatch.setattr(Strategy, "configure_train", configured)
-    monkeypatch.setattr(Strategy, "sample", sampled)
+    monkeypatch.setattr(Strategy, "before_train", sampled)
 
 
 FULL_BATCHES: dict[str, Any] = {"batch_size": 64, "local_epochs": 1, "optimizer": "sgd"}
@@ -240,11 +241,11 @@ def test_given_a_new_run_of_the_same_seed_without_one_owner_then_the_others_refu
     """With another seed the models, and so the updates, are others: the run goes on."""
     owners, sums = Owners(tmp_path, 5), opened_sums(monkeypatch)
     run(settings, owners)
-    present = Strategy.sample
+    present = Strategy.before_train
     monkeypatch.setattr(
         Strategy,
-        "sample",
-        lambda self, number: [c for c in present(self, number) if c.partition_id != VICTIM],
+        "before_train",
+        lambda *asked: [c for c in present(*asked) if c.partition_id != VICTIM],
     )
     run(settings, owners, seed=seed)
     assert [len(clients) for clients, _ in sums] == ([5, 4] if seed else [5])
