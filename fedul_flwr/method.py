@@ -98,7 +98,6 @@ from fedul_flwr.federated.disclosure import (
 )
 from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.heads import last_layer
-from fedul_flwr.federated.masked_update import Summed, Update, from_steps, in_steps
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
@@ -114,6 +113,7 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr.federated.secure_sum import Summed, Update, from_steps, in_steps
 from fedul_flwr.federated.strategy import (
     CLASS_COUNTS,
     CLASS_SHARES,

@@ -13,7 +13,6 @@ from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike, NDArray
 
 from fedul_flwr.api.input_data import is_frame, stored_points
-from fedul_flwr.client_app import make_client_app as dispatched
 from fedul_flwr.config.base import in_order, is_named
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
@@ -25,6 +24,7 @@ from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import Inputs, PartlyLabeledPoints, UnlabeledSets
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import Client
+from fedul_flwr.federated.client import make_client_app as dispatched
 from fedul_flwr.federated.client_data import (
     ClientData,
     ClientState,

@@ -21,11 +21,11 @@ from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
-from fedul_flwr.client_app import build_client, make_client_app
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine.flower_simulation import MARK, REASON, end_marked
 from fedul_flwr.engine.shell import plain_log
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client import build_client, make_client_app
 from fedul_flwr.server_app import serve
 
 

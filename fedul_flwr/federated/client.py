@@ -1,4 +1,4 @@
-"""Base of all clients: setup, model and a round of local training.
+"""Base of all clients: it answers messages, its setup, model and a round of local training.
 
 On a device every message starts a new process, and importing torch takes half of its time. This
 module, FedUL and XCLP, which has many phases, therefore import torch only where they compute with a
@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from fedul_flwr import learning
 from fedul_flwr.config.base import ADAPTIVE
@@ -29,14 +34,14 @@ from fedul_flwr.config.method_settings import (
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.config.shared import ModelOptions
 from fedul_flwr.data.local_data import refuse_unwritable
 from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
 from fedul_flwr.data.run_files.store import PERSONAL_MODEL
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import CONFIDENT_SHARE, Arrays, Content, Floats, InputShape, Value, count
-from fedul_flwr.errors import UserError
-from fedul_flwr.federated import messages
+from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client_data import (
     ClientData,
     ClientState,
@@ -46,9 +51,45 @@ from fedul_flwr.federated.client_data import (
     settings_from,
 )
 from fedul_flwr.federated.columns import plain_moments, raw_rows, received_scaling
-from fedul_flwr.federated.masked_update import HEADS, MaskedUpdates, Summed, Update, in_steps
-from fedul_flwr.federated.messages import SUM_PHASES
-from fedul_flwr.federated.updates import OF_ALL, Reports
+from fedul_flwr.federated.disclosure import answer_with_log
+from fedul_flwr.federated.ledger import Asked, ask, require_approval
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    COLUMNS,
+    CONFIG,
+    DESCRIBE,
+    DIAGNOSTICS,
+    END,
+    FORGETFUL,
+    HEAD,
+    METRICS,
+    OWN_MODEL,
+    PERSONAL,
+    RATE_FACTOR,
+    SETTINGS,
+    SETUP,
+    SETUP_BEFORE,
+    SHARES,
+    SUM_PHASES,
+    SUMS,
+    VALIDATED_ROUND,
+    VALIDATION_LOSS,
+    TensorArray,
+    from_records,
+    packing_mod,
+    to_arrays,
+    to_record,
+    to_records,
+)
+from fedul_flwr.federated.secure_sum import (
+    HEADS,
+    MaskedUpdates,
+    Summed,
+    Update,
+    common_records,
+    in_steps,
+)
+from fedul_flwr.federated.updates import OF_ALL, Reports, clip_update
 from fedul_flwr.learning.variates import (
     CONTROL,
     USED_ROUND,
@@ -64,7 +105,6 @@ if TYPE_CHECKING:
 
     from fedul_flwr.learning.task import Records, Round, Task
 
-
 D = TypeVar("D", bound=ClientData)
 Label = Callable[[], "learning.PseudoLabels"]
 
@@ -73,8 +113,8 @@ MOMENTUM, LOSS_HISTORY = "momentum", "validation-losses"
 counted with their rounds."""
 
 PHASES_OF_ALL = (
-    *(messages.DESCRIBE, messages.SETUP, messages.COLUMNS),
-    *(messages.PERSONAL, messages.END),
+    *(DESCRIBE, SETUP, COLUMNS),
+    *(PERSONAL, END),
 )
 """Phases that a client of every method answers, besides those of secure sums."""
 
@@ -137,37 +177,32 @@ class Client(Generic[D]):
             "num-partitions": self.node.num_partitions,
             "own-data": bool(self.node.data),
         }
-        match name:
-            case messages.DESCRIBE:
-                return Content(values=partition)
-            case messages.SETUP:
-                self._set_up(dict(content.values))
-                if self.settings.base == "scaffold":
-                    rounds = variate_rounds(self.state.load(CONTROL, sys.maxsize))
-                    partition[VARIATE_ROUNDS] = rounds
-                moments = plain_moments(self.settings, self.data)
-                return Content(values={**partition, **self.register(), **moments})
-            case messages.COLUMNS:
-                scaling = received_scaling(content, self.setup)
-                self.state.set_values(messages.SETUP, {**self.setup, **scaling})
-                return Content()
-            case messages.PERSONAL:
-                from fedul_flwr.federated.personal import make_personal
+        if name == DESCRIBE:
+            return Content(values=partition)
+        if name == SETUP:
+            self._set_up(dict(content.values))
+            if self.settings.base == "scaffold":
+                partition[VARIATE_ROUNDS] = variate_rounds(self.state.load(CONTROL, sys.maxsize))
+            moments = plain_moments(self.settings, self.data)
+            return Content(values={**partition, **self.register(), **moments})
+        if name == COLUMNS:
+            scaling = received_scaling(content, self.setup)
+            self.state.set_values(SETUP, {**self.setup, **scaling})
+        elif name == PERSONAL:
+            from fedul_flwr.federated.personal import make_personal
 
-                make_personal(self, content)
-                return Content()
-            case messages.END:
-                return Content()
-            case messages.HEAD:
-                if self.settings.sums_heads:
-                    raise self._of_all("its sums")
-                return Content(arrays={messages.SUMS: self.head_sums(content)})
-            case _ if name in SUM_PHASES:
-                return self.sums.on_phase(name, content)
-            case _:
-                raise UserError(
-                    f"Method {self.settings.method!r} has no phase {name!r}.", "method-mismatch"
-                )
+            make_personal(self, content)
+        elif name == HEAD:
+            if self.settings.sums_heads:
+                raise self._of_all("its sums")
+            return Content(arrays={SUMS: self.head_sums(content)})
+        elif name in SUM_PHASES:
+            return self.sums.on_phase(name, content)
+        elif name != END:
+            raise UserError(
+                f"Method {self.settings.method!r} has no phase {name!r}.", "method-mismatch"
+            )
+        return Content()
 
     def point_shares(self) -> PointShares:
         """What it can say of its points' classes, for a head in closed form."""
@@ -294,7 +329,7 @@ class Client(Generic[D]):
     @property
     def setup(self) -> dict[str, Any]:
         """The setup from phase ``setup``: :func:`fedul_flwr.federated.nodes.setup_content`."""
-        stored = self.state.values(messages.SETUP)
+        stored = self.state.values(SETUP)
         if not stored:
             raise UserError(
                 "It has no setup of this run, or has lost it: the server has to send it first.",
@@ -353,8 +388,8 @@ class Client(Generic[D]):
 
         learning.retain_freed_memory()
         round, model = self.round(config, received), self.model
-        goes_on = bool(config.get(messages.OWN_MODEL))
-        stored = self.state.load(messages.OWN_MODEL, round.number) if goes_on else {}
+        goes_on = bool(config.get(OWN_MODEL))
+        stored = self.state.load(OWN_MODEL, round.number) if goes_on else {}
         learning.load_arrays(model, stored or arrays)
         arrays.clear()
         task = self.task(round.in_tensors())
@@ -369,7 +404,7 @@ class Client(Generic[D]):
             )
         metrics, records = self._trained(model, task, round)
         if goes_on:
-            self.state.save(messages.OWN_MODEL, round.number, learning.dump_arrays(model))
+            self.state.save(OWN_MODEL, round.number, learning.dump_arrays(model))
         learning.release_freed_memory()
         on_device = current() is not None and not self.settings.sums_updates
         trained = tensors_of(model) if on_device else learning.dump_arrays(model)
@@ -425,7 +460,7 @@ class Client(Generic[D]):
 
         number = int(config["server-round"])
         stage = training_stage(self.settings, number)
-        factor = float(config.get(messages.RATE_FACTOR, 1.0))
+        factor = float(config.get(RATE_FACTOR, 1.0))
         if self.settings.learning_rate_schedule == "client-plateau":
             factor = self._plateau(config, number, number - stage[0] + 1)
         plan = local_plan(self.settings, float(config.get("proximal-mu", 0.0)), stage, factor)
@@ -445,10 +480,10 @@ class Client(Generic[D]):
         losses = history.get("losses", np.zeros(0))
         turns = history.get("turns", np.zeros(0, np.int64))
         turn = history.get("count", np.zeros(1, np.int64)) + 1
-        validated = config.get(messages.VALIDATED_ROUND)
+        validated = config.get(VALIDATED_ROUND)
         if history and validated is not None and validated not in rounds:
             rounds = np.append(rounds, np.int64(validated))
-            losses = np.append(losses, config[messages.VALIDATION_LOSS])
+            losses = np.append(losses, config[VALIDATION_LOSS])
             turns = np.append(turns, turn)
         arrays = {"rounds": rounds, "losses": losses, "turns": turns, "count": turn}
         self.state.save(LOSS_HISTORY, server_round, arrays)
@@ -541,17 +576,15 @@ class Client(Generic[D]):
 
     def _set_up(self, setup: dict[str, Value]) -> None:
         """Store the setup, and whether the state from an earlier setup is lost."""
-        earlier = self.state.values(messages.SETUP)
-        if setup.pop(messages.SETUP_BEFORE, False) and (
-            not earlier or earlier.get(messages.FORGETFUL)
-        ):
-            setup[messages.FORGETFUL] = True
+        earlier = self.state.values(SETUP)
+        if setup.pop(SETUP_BEFORE, False) and (not earlier or earlier.get(FORGETFUL)):
+            setup[FORGETFUL] = True
         # The server has resolved settings that depend on the data, such as `standardize`.
-        if setup.get(messages.SETTINGS):
-            self.settings = admitted_settings(self.node, str(setup[messages.SETTINGS]))
+        if setup.get(SETTINGS):
+            self.settings = admitted_settings(self.node, str(setup[SETTINGS]))
         elif self.node.data:
             raise UserError("The server's setup has no settings.", "message-form")
-        self.state.set_values(messages.SETUP, setup)
+        self.state.set_values(SETUP, setup)
         # A simulation that resumes may have state there.
         self.state = self.state.within(state_directory(setup, self.node))
 
@@ -590,3 +623,186 @@ def _build(
 
 
 _model = lru_cache(maxsize=2)(_build)
+
+
+ClientBuilder = Callable[[Context], Client[Any]]
+
+
+Answer = Callable[[Message, Context], Message]
+SIMULATION_KEYS = frozenset(("partition-id", "num-partitions"))
+"""The only keys that Flower's simulation puts into a node config."""
+
+
+def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp:
+    """Flower's ClientApp; ``build`` creates a client for every message.
+
+    On a data owner's device the server gets the text of an error only if it is a
+    :class:`UserError` that is not about the owner's data. Others go to the device's log only.
+
+    Parameters
+    ----------
+    mods : Flower's mods around every message, which see it before it is packed.
+    """
+    app = ClientApp(mods=[packing_mod, *mods])
+
+    @app.train()
+    @_hide_private_errors
+    def train(message: Message, context: Context) -> Message:
+        client = build(context)
+        _require_approval(client)
+        arrays, config = _unpack(message, client)
+        others = message.content.array_records.items()
+        received = {name: to_arrays(record) for name, record in others if name != ARRAYS}
+        message.content = RecordDict()  # frees a second copy of the model
+        shares = received.pop(SHARES, {})
+        client.check_model(arrays, int(config["server-round"]))
+        started = time.time()  # after the slow import of torch
+        if client.settings.sums_updates:
+            asked = Asked({ARRAYS: dict(arrays), **received}, config, client.alone)
+            client.sums.accept(Summed.UPDATE, asked)
+            start = common_records(received, dict(arrays), ARRAYS)
+            update = client.train(arrays, config, received)
+            update = client.sums.mask(update, start, shares, asked, client.buffer_names())
+        else:
+            client.require_no_sum("an update")
+            privacy = client.settings[DPSettings]
+            begun = to_record(arrays) if privacy.clipping == "client" else None
+            update = client.train(arrays, config, received)
+            if begun is not None:
+                clipped = to_record(update.arrays)
+                clip_update(clipped, begun, privacy.norm)
+                update = replace(update, arrays=to_arrays(clipped))
+        metrics = {"num-examples": update.num_examples, **_numbers(update.metrics)}
+        reply = RecordDict(
+            {
+                ARRAYS: to_record(update.arrays),
+                METRICS: MetricRecord(metrics),
+                **{name: to_record(arrays) for name, arrays in update.records.items()},
+                # A record of its own: base strategies average all metrics.
+                DIAGNOSTICS: MetricRecord(
+                    {
+                        **{"started": started, "ended": time.time(), "process": os.getpid()},
+                        **client.diagnostics,
+                    }
+                ),
+            }
+        )
+        return Message(reply, reply_to=message)
+
+    @app.evaluate()
+    @_hide_private_errors
+    def evaluate(message: Message, context: Context) -> Message:
+        client = build(context)
+        client.require_no_sum("a loss")
+        _require_approval(client)
+        arrays, config = _unpack(message, client)
+        client.check_model(arrays, int(config["server-round"]) + 1)
+        loss, num_examples = client.evaluate(arrays, config)
+        record = MetricRecord({"num-examples": num_examples, "loss": loss})
+        return Message(RecordDict({METRICS: record}), reply_to=message)
+
+    @app.query("phase")
+    @_hide_private_errors
+    def phase(message: Message, context: Context) -> Message:
+        content = from_records(message.content)
+        name = str(content.values.pop("phase"))
+        client = build(context)
+        client.require_phase(name)
+        if name == SETUP and (answer := _ask_owner(client, content)):
+            return Message(to_records(answer), reply_to=message)
+        if name not in (DESCRIBE, SETUP, END):
+            _require_approval(client)
+        return Message(to_records(client.on_phase(name, content)), reply_to=message)
+
+    return app
+
+
+def _ask_owner(client: Client[Any], content: Content) -> Content | None:
+    """The answer to a setup while the owner has not approved the run; None where it may begin."""
+    if not client.node.approves_each_run:
+        return None
+    settings = admitted_settings(client.node, str(content.values.get(SETTINGS)))
+    unapproved = ask(settings, client.node)
+    who = client.on_phase(DESCRIBE, Content())
+    return replace(who, values={**who.values, **unapproved}) if unapproved else None
+
+
+def _require_approval(client: Client[Any]) -> None:
+    if client.node.approves_each_run:
+        require_approval(client.settings, client.node)
+
+
+def _hide_private_errors(answer: Answer) -> Answer:
+    """``answer`` with errors that reveal nothing about the owner's data or machine."""
+
+    @wraps(answer)
+    def guarded(message: Message, context: Context) -> Message:
+        try:
+            return answer(message, context)
+        except Exception as error:
+            harmless = isinstance(error, UserError) and not isinstance(error, OwnDataError)
+            if harmless or context.node_config.keys() <= SIMULATION_KEYS:
+                raise
+            number = context.node_config.get("partition-id", 0)
+            sender = f"Client {number}" if isinstance(number, int) else "A client"
+            print(f"{sender}: {error}", file=sys.stderr, flush=True)
+            is_private = isinstance(error, OwnDataError)
+            problem = "cannot use its data or node config" if is_private else "failed"
+            # Flower sends only this text, and logs the whole chain of errors on the device. The
+            # server says which client it comes from.
+            raise UserError(
+                f"The client {problem}; its own log says why.", "client-failed"
+            ) from error
+
+    return guarded
+
+
+def _unpack(message: Message, client: Client[Any]) -> tuple[Arrays, dict[str, Any]]:
+    """The model's arrays in the client's order, and the values of a message."""
+    assert client.setup  # refuses a client that was not set up
+    record = cast(ArrayRecord, message.content[ARRAYS])
+    config = dict(cast(ConfigRecord, message.content[CONFIG]))
+    arrays = {name: record[name] for name in client.names_of(record)}
+    on_device = {name: a.tensor for name, a in arrays.items() if isinstance(a, TensorArray)}
+    return {n: on_device[n] if n in on_device else a.numpy() for n, a in arrays.items()}, config
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, int | float | list[int] | list[float]]:
+    return {key: value for key, value in metrics.items() if not isinstance(value, (str, bytes))}
+
+
+def build_client(context: Context) -> Client[Any]:
+    """Build the client that answers one message."""
+    node, setup, settings = _load_setup(context)
+    client: Any = find_method(settings.method).client_class
+    state = ClientState(context.state, state_directory(setup, node), context.run_id)
+    built: Client[Any] = client(settings, node, state)
+    return built
+
+
+def owner_log_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Flower mod that adds a line to the owner's log, if its node config names one."""
+    path = context.node_config.get("log")
+    if not isinstance(path, str) or not path:
+        return call_next(message, context)
+    return answer_with_log(Path(path), message, context, call_next)
+
+
+def _load_setup(context: Context) -> tuple[NodeConfig, dict[str, Any], RunConfig]:
+    """The node config, the setup from phase ``setup`` and the run's settings.
+
+    The owner's limits are checked at every message, before a module of the run is imported.
+    """
+    node = _node_config(tuple(context.node_config.items()))
+    setup = ClientState(context.state).values(SETUP)
+    # Prefer the settings that the server sent: they have absolute paths and those of `resume`.
+    if SETTINGS in setup:
+        return node, setup, admitted_settings(node, str(setup[SETTINGS]))
+    if node.data:
+        node.check_modules(context.run_config)
+    return node, setup, settings_from(json.dumps(dict(context.run_config), sort_keys=True))
+
+
+@lru_cache(maxsize=4096)
+def _node_config(items: tuple[tuple[str, Any], ...]) -> NodeConfig:
+    return NodeConfig.parse(dict(items))

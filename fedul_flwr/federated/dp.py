@@ -38,7 +38,7 @@ class PrivateMean(FlowerStrategy):
     the model stays as it was, and no epsilon is spent.
 
     With secure sums the clients add the noise to their parts of the sum
-    (:func:`fedul_flwr.federated.masked_update.add_noise`): enough for a release that misses as
+    (:func:`fedul_flwr.federated.secure_sum.add_noise`): enough for a release that misses as
     many clients as may drop out.
 
     Parameters

@@ -70,7 +70,6 @@ from fedul_flwr.federated.columns import ColumnPooling
 from fedul_flwr.federated.dp import PrivateMean
 from fedul_flwr.federated.grid import GridProxy, RoundLog, RoundRecord
 from fedul_flwr.federated.heads import ClosedFormHeads
-from fedul_flwr.federated.masked_update import Summed, from_steps
 from fedul_flwr.federated.messages import (
     ARRAYS,
     HEAD_SCALE,
@@ -86,7 +85,7 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.secure_sum import SecureSums
+from fedul_flwr.federated.secure_sum import SecureSums, Summed, from_steps
 from fedul_flwr.federated.updates import (
     LOSS,
     Numbers,

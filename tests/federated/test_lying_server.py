@@ -23,12 +23,11 @@ from fedul_flwr.config.run_config import parse_flat, resolve
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated import ledger, masked_update
+from fedul_flwr.federated import ledger, secure_sum
 from fedul_flwr.federated.client import PHASES_OF_ALL, Client, admitted_settings
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.disclosure import EVALUATE, TRAIN
 from fedul_flwr.federated.ledger import Ledger
-from fedul_flwr.federated.masked_update import LARGEST_WEIGHT
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
@@ -42,7 +41,7 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.secure_sum import SecureSums
+from fedul_flwr.federated.secure_sum import LARGEST_WEIGHT, SecureSums
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.models import build_model
 from tests.support.learnable_owners import NAMES, NO_DATA, write_sets
@@ -133,7 +132,7 @@ def test_given_masks_and_signatures_of_less_then_the_victims_update_is_read(
     def of_less(run: int, _: Any, of: str, server_round: int, __: float, asked: bytes) -> bytes:
         return ledger.question(run, {}, of, server_round, 0.0, asked)
 
-    monkeypatch.setattr(masked_update, "question", of_less)
+    monkeypatch.setattr(secure_sum, "question", of_less)
     owners, sums = Owners(tmp_path, 4), opened_sums(monkeypatch)
     run(settings, owners, lie, **options)
     [(_, total)] = sums
@@ -310,7 +309,7 @@ def test_given_no_ledger_when_a_round_is_asked_again_then_it_is_answered_again(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: what Flower's state alone remembers is lost with a restart."""
-    monkeypatch.setattr(masked_update, "ledger_file", lambda _: None)
+    monkeypatch.setattr(secure_sum, "ledger_file", lambda _: None)
     assert answers_after_restart(settings, Owners(tmp_path, 4), monkeypatch) == 2
 
 

@@ -20,18 +20,6 @@ from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.ledger import Asked
-from fedul_flwr.federated.masked_update import (
-    BEGUN,
-    BOUND,
-    NUMBERS,
-    SLOTS,
-    Layout,
-    MaskedUpdates,
-    Summed,
-    add_noise,
-    read_numbers,
-    write_numbers,
-)
 from fedul_flwr.federated.messages import (
     ARRAYS,
     DIAGNOSTICS,
@@ -42,6 +30,18 @@ from fedul_flwr.federated.messages import (
     UNMASK,
     PlainArray,
     phase_of,
+)
+from fedul_flwr.federated.secure_sum import (
+    BEGUN,
+    BOUND,
+    NUMBERS,
+    SLOTS,
+    Layout,
+    MaskedUpdates,
+    Summed,
+    add_noise,
+    read_numbers,
+    write_numbers,
 )
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
 from fedul_flwr.secure.session import NONCE
