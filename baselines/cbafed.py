@@ -84,10 +84,9 @@ class CBAFedClient(kit.Client[kit.PartlyLabeledData]):
         ),
     }
 
-    def round(self, config: Mapping[str, Any], received: kit.Records | None = None) -> kit.Round:
-        """The round, in whose steps gradients are cut."""
-        base = super().round(config, received)
-        return replace(base, plan=replace(base.plan, max_gradient_norm=LARGEST_GRADIENT))
+    def plan_of(self, plan: learning.LocalPlan) -> learning.LocalPlan:
+        """Gradients are cut in its steps."""
+        return replace(plan, max_gradient_norm=LARGEST_GRADIENT)
 
     def task(self, round: kit.Round) -> kit.Task:
         """Cross-entropy of labels and pseudo labels, which are made once a round."""
@@ -105,10 +104,8 @@ class CBAFedClient(kit.Client[kit.PartlyLabeledData]):
         points = self.data.examples.points[self.data.unlabeled]
         if not len(points):
             return learning.PseudoLabels.none(0)
-        views = self.labeling_views(round.number)
-        inputs = self.data.examples.inputs
-        logits = learning.predict_logits(self.model, inputs, points, round.plan, views)
-        posteriors = logits.double().softmax(dim=1).numpy()
+        inputs, views = self.data.examples.inputs, self.labeling_views(round.number)
+        posteriors = self.posteriors(inputs, points, round, views).numpy()
         shares = round.config[kit.CLASS_SHARES].cpu().numpy()
         labels = chosen_labels(posteriors, shares, self.settings[CBAFedSettings].threshold)
         return learning.PseudoLabels(labels, (labels != kit.UNLABELED).astype(float))

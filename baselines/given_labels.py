@@ -24,7 +24,7 @@ class GivenLabels(kit.Strategy):
     With labels at clients the clients of a round are sampled from those that have some.
     """
 
-    policy_class = kit.AssignedLabelClients
+    policy_class = kit.LabeledClientStages
 
     @classmethod
     def validate(cls, settings: kit.RunConfig) -> None:

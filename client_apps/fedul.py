@@ -150,8 +150,7 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
             return
 
         sets, in_use, stated = self.data.sets, ~self.held_out, self._stated_priors()
-        logits = learning.predict_logits(self.model, sets.inputs, sets.points[in_use], round.plan)
-        posterior = logits.double().softmax(dim=1).numpy()
+        posterior = self.posteriors(sets.inputs, sets.points[in_use], round).numpy()
         likelihoods = set_likelihoods(posterior, self.prior(round.config))
         if learns:
             learned = learn_priors(

@@ -73,7 +73,6 @@ from fedul_flwr.federated.client_data import (
     part_of_step,
 )
 from fedul_flwr.federated.clients import (
-    AssignedLabelClients,
     ClientPolicy,
     ClientReport,
     LabeledClientStages,

@@ -40,7 +40,17 @@ from fedul_flwr.data.local_data import refuse_unwritable
 from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
 from fedul_flwr.data.run_files.store import PERSONAL_MODEL
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import CONFIDENT_SHARE, Arrays, Content, Floats, InputShape, Value, count
+from fedul_flwr.data.types import (
+    CONFIDENT_SHARE,
+    Arrays,
+    Content,
+    Floats,
+    Inputs,
+    InputShape,
+    Ints,
+    Value,
+    count,
+)
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client_data import (
     ClientData,
@@ -465,7 +475,11 @@ class Client(Generic[D]):
             factor = self._plateau(config, number, number - stage[0] + 1)
         plan = local_plan(self.settings, float(config.get("proximal-mu", 0.0)), stage, factor)
         plan = replace(plan, heads_only=number <= self.settings.frozen_rounds)
-        return Round(number, config, plan, received or {})
+        return Round(number, config, self.plan_of(plan), received or {})
+
+    def plan_of(self, plan: learning.LocalPlan) -> learning.LocalPlan:
+        """The plan of a round's training, in which a method may change the form of steps."""
+        return plan
 
     def _plateau(self, config: Mapping[str, Any], server_round: int, stage_start: int) -> float:
         """Factor of its step size, from the losses of this stage that it has received so far.
@@ -494,12 +508,32 @@ class Client(Generic[D]):
     # Of methods on partly labeled points
 
     def labeling_views(self, number: int) -> np.random.Generator | None:
-        """Draws the views in which it judges its points in a round; None: points as they are."""
+        """Draws the views in which it judges its points in a round; None: points as they are.
+
+        A method without setting ``views.weak`` always judges views.
+        """
+        weak = self.settings.find(WeakViewSettings)
         staged = self.settings.find(PseudoLabelSettings)
         is_release = staged is not None and staged.recipe == "release"
-        if not (is_release or self.settings[WeakViewSettings].weak):
+        if weak is not None and not (is_release or weak.weak):
             return None
         return stream(self.settings.seed, "labeling-views", number, self.node.partition_id)
+
+    def posteriors(
+        self, inputs: Inputs, points: Ints, round: Round, views: np.random.Generator | None = None
+    ) -> Tensor:
+        """``(n, K)``, float64, the received model's posteriors of rows ``points`` of ``inputs``.
+
+        Parameters
+        ----------
+        views : draws a weak view of each point; None takes points as they are.
+        """
+        import torch
+
+        if not len(points):  # as of a stream that has run dry
+            return torch.empty(0, self.num_classes, dtype=torch.float64)
+        logits = learning.predict_logits(self.model, inputs, points, round.plan, views)
+        return logits.double().softmax(dim=1)
 
     def staged_points(
         self: Client[PartlyLabeledData], round: Round, label: Label

@@ -462,15 +462,6 @@ class LabeledClients(ClientPolicy):
         self.unlabeled = [client for client in clients if client.partition_id not in having]
 
 
-class AssignedLabelClients(LabeledClients):
-    """Samples from the clients that have labels alone."""
-
-    def sample(self, round_number: int) -> list[ClientRef]:
-        """As many as ``fraction-train`` says of all, drawn from those that have labels."""
-        size = min(self.registry.sample_size, len(self.labeled))
-        return sorted(self.registry.draw(self.labeled, size, "sample", round_number))
-
-
 class LabelStages(LabeledClients):
     """Two stages: labels alone at first, then also what a method makes of unlabeled points.
 
@@ -481,15 +472,18 @@ class LabelStages(LabeledClients):
     unlabeled_learn = True
     """Whether clients without any label have something to learn from in the second stage."""
 
+    @property
+    def _labels_only_rounds(self) -> int:
+        stages = self.settings.find(StageSettings)
+        return stages.labels_only_rounds if stages else 0
+
     def on_labels_only(self, round_number: int) -> bool:
         """Whether a round belongs to the first stage."""
-        return round_number <= self.settings[StageSettings].labels_only_rounds
+        return round_number <= self._labels_only_rounds
 
     def stage_start(self, round_number: int) -> int:
         """Round 1, or the first round of the second stage."""
-        if self.on_labels_only(round_number):
-            return 1
-        return self.settings[StageSettings].labels_only_rounds + 1
+        return 1 if self.on_labels_only(round_number) else self._labels_only_rounds + 1
 
     def sample(self, round_number: int) -> list[ClientRef]:
         """As many as ``fraction-train`` says, with or without labels as the stage says."""
@@ -509,7 +503,7 @@ class LabelStages(LabeledClients):
 
 
 class LabeledClientStages(LabelStages):
-    """Two stages with labeled clients alone in both."""
+    """Labeled clients alone, in both stages if there are two."""
 
     unlabeled_learn = False
 
