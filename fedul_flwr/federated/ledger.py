@@ -135,34 +135,6 @@ class Ledger:
                     limit="max-epsilon",
                 )
 
-    def ask(self, digest: str, about: str, time: str) -> None:
-        """Note a run that waits for approval; the first time counts."""
-        with self._open() as entries:
-            entries.execute("INSERT OR IGNORE INTO asked VALUES (?, ?, ?)", (digest, about, time))
-
-    def asked(self) -> list[tuple[str, str, str]]:
-        """Digests of these runs, when each was asked first, and what it is, in this order."""
-        with self._open() as entries:
-            return [*entries.execute("SELECT digest, time, about FROM asked ORDER BY time, digest")]
-
-    def decide(self, digest: str, said: tuple[str, str, str, str], signature: bytes) -> None:
-        """Note a decision about a run; the latest counts.
-
-        Parameters
-        ----------
-        said : the decision, its last day or nothing, the reason, and when.
-        """
-        with self._open() as entries:
-            row = (digest, *said, signature)
-            entries.execute("INSERT OR REPLACE INTO decided VALUES (?, ?, ?, ?, ?, ?)", row)
-
-    def decision(self, digest: str) -> tuple[str, str, str, str, bytes] | None:
-        """The decision about a run, as of :meth:`decide`, with its signature."""
-        columns = "decision, until, because, time, signature"
-        with self._open() as entries:
-            rows = entries.execute(f"SELECT {columns} FROM decided WHERE digest = ?", (digest,))
-            return next(iter(rows), None)
-
     def spent(self) -> list[str]:
         """A sentence for each account."""
         with self._open() as entries:
@@ -353,39 +325,38 @@ def require_approval(settings: RunConfig, node: NodeConfig) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Approvals:
+class Approvals(Ledger):
     """Requests and decisions of an owner.
 
-    Attributes
+    Parameters
     ----------
-    ledger : the owner's.
     identities : whose key signs decisions; None leaves them unsigned.
     log : the owner's log; None without one.
     """
 
-    ledger: Ledger
-    identities: Identities | None = None
-    log: Path | None = None
+    def __init__(self, file: Path, identities: Identities | None, log: Path | None) -> None:
+        super().__init__(file)
+        self._identities, self._log = identities, log
 
     @classmethod
     def of_node(cls, node: NodeConfig) -> Approvals:
         """Those of the owner of a node with data."""
         file = ledger_file(node)
         assert file is not None  # `approve` needs data
-        return cls(
-            Ledger(file),
-            read_identities(node.identity, node.partition_id),
-            Path(node.log) if node.log else None,
-        )
+        identities = read_identities(node.identity, node.partition_id)
+        return cls(file, identities, Path(node.log) if node.log else None)
 
     def note(self, digest: str, about: Mapping[str, Any]) -> None:
-        """Note that the server has asked for a run."""
-        self.ledger.ask(digest, json.dumps(about, sort_keys=True), _now())
+        """Note that the server has asked for a run; the first time counts."""
+        with self._open() as entries:
+            row = (digest, json.dumps(about, sort_keys=True), _now())
+            entries.execute("INSERT OR IGNORE INTO asked VALUES (?, ?, ?)", row)
 
     def runs(self) -> dict[str, tuple[str, dict[str, Any]]]:
         """When the server first asked, and what, by digest; the latest last."""
-        return {digest: (asked, json.loads(about)) for digest, asked, about in self.ledger.asked()}
+        with self._open() as entries:
+            rows = entries.execute("SELECT digest, time, about FROM asked ORDER BY time, digest")
+            return {digest: (time, json.loads(about)) for digest, time, about in rows}
 
     def find(self, text: str) -> str:
         """The digest that begins with ``text``."""
@@ -403,39 +374,43 @@ class Approvals:
         """Note a decision, which replaces earlier ones."""
         last = "" if until is None else until.isoformat()
         said = (decision, last, because, _now())
-        self.ledger.decide(digest, said, self._signed(digest, said))
-        if self.log is not None:
+        signature = b""
+        if self._identities is not None:
+            signature = self._identities.sign(_APPROVAL, _row(digest, said)).tobytes()
+        with self._open() as entries:
+            row = (digest, *said, signature)
+            entries.execute("INSERT OR REPLACE INTO decided VALUES (?, ?, ?, ?, ?, ?)", row)
+        if self._log is not None:
             words = decision + (f" until {last}" if last else "")
             words += f": {because}" if because else ""
-            note_decision(self.log, digest, words)
+            note_decision(self._log, digest, words)
 
     def standing(self, digest: str) -> Standing:
         """What is decided of a run now."""
-        row = self.ledger.decision(digest)
+        columns = "decision, until, because, time, signature"
+        with self._open() as entries:
+            rows = entries.execute(f"SELECT {columns} FROM decided WHERE digest = ?", (digest,))
+            row = next(iter(rows), None)
         if row is None:
             return Standing(WAITING)
         *said, signature = row
-        if self.identities is not None:
-            self._check(digest, tuple(said), signature)
+        if self._identities is not None:
+            self._check(self._identities, digest, tuple(said), signature)
         decision, until, because, _ = said
         today = datetime.now(UTC).date()
         if decision == "approved" and until and today > date.fromisoformat(until):
             return Standing(WAITING, f"its approval ended on {until}")
         return Standing(decision, because)
 
-    def _signed(self, digest: str, said: tuple[str, ...]) -> bytes:
-        if self.identities is None:
-            return b""
-        return self.identities.sign(_APPROVAL, _row(digest, said)).tobytes()
-
-    def _check(self, digest: str, said: tuple[str, ...], signature: bytes) -> None:
-        assert self.identities is not None
+    def _check(
+        self, identities: Identities, digest: str, said: tuple[str, ...], signature: bytes
+    ) -> None:
         try:
-            client, stored = self.identities.client, np.frombuffer(signature, np.uint8)
-            self.identities.check(client, _APPROVAL, _row(digest, said), stored)
+            stored = np.frombuffer(signature, np.uint8)
+            identities.check(identities.client, _APPROVAL, _row(digest, said), stored)
         except UserError:
             raise OwnDataError(
-                f"The decision about run {digest[:_SHOWN]} in {self.ledger.file} is not signed "
+                f"The decision about run {digest[:_SHOWN]} in {self.file} is not signed "
                 "with this owner's key: decide again with fedul-flwr deploy runs.",
                 "signature-wrong",
             ) from None

@@ -129,13 +129,7 @@ class Strategy(FlowerStrategy):
 
     Attributes
     ----------
-    num_classes : K.
     round_offset : rounds already done, when a run resumes.
-    registry : the clients of the run.
-    policy : which of them take part in a round.
-    registration : how they come into the run.
-    codec : how models travel.
-    validator : what a reply must be.
     rate_factor : what the step size of the server's own training is multiplied by (`plateau`).
     plateau_config : what clients are told for their step sizes in the next round (`plateau`).
     sums : opens secure sums; ``None`` in a run without any.

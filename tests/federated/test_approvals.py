@@ -82,7 +82,7 @@ def persons() -> Iterator[Callable[[Approvals, Callable[[Approvals, str], None]]
     def wait(of: Approvals, decide: Callable[[Approvals, str], None]) -> None:
         def look() -> None:
             while not ended.wait(0.02):
-                if of.ledger.file.exists() and (runs := of.runs()):
+                if of.file.exists() and (runs := of.runs()):
                     decide(of, next(iter(runs)))
                     return
 
@@ -174,7 +174,7 @@ def test_an_approval_ends_and_cannot_be_forged(consortium: Consortium) -> None:
     assert "ended" in ledger.ask(settings, node)["approval-because"]
     with refuses("run-not-approved"):
         ledger.require_approval(settings, node)
-    with closing(sqlite3.connect(of.ledger.file)) as entries, entries:
+    with closing(sqlite3.connect(of.file)) as entries, entries:
         entries.execute("UPDATE decided SET until = ''")
     with refuses("signature-wrong", OwnDataError):
         ledger.require_approval(settings, node)
