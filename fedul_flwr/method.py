@@ -13,7 +13,6 @@ from fedul_flwr.config.method_settings import (
     AdaptiveConfidence,
     AdmissionSettings,
     Confidence,
-    ConsistencySettings,
     FedULSettings,
     LabelSettings,
     LabelsOnlySettings,
@@ -133,7 +132,6 @@ from fedul_flwr.federated.updates import (
     average_buffers,
     check_update,
     mix,
-    weighted_mean,
 )
 from fedul_flwr.learning.task import Batch, Batches, Loss, Records, Report, Round, Task, on_logits
 

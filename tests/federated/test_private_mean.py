@@ -18,7 +18,6 @@ from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.federated.dp import PrivateMean, privacy_spent
 from fedul_flwr.federated.messages import ARRAYS, METRICS, to_arrays, to_record
-from fedul_flwr.federated.updates import clip_update
 from tests.support.fedmatch_exchanges import Exchange, watched
 from tests.support.runs import assert_same_arrays, last_model, summary, train
 from tests.support.settings import Settings
@@ -82,20 +81,6 @@ def test_a_client_moves_the_model_by_the_norm_at_most() -> None:
     found = a_round(private_mean(2, noise_multiplier=ALMOST_NONE), START, [FAR, NEAR])
     for name, array in MEAN.items():
         np.testing.assert_allclose(found[name], array, atol=1e-5)
-
-
-def test_clients_that_clip_themselves_give_the_same_mean() -> None:
-    strategy = private_mean(2, clipping="client", noise_multiplier=ALMOST_NONE)
-    messages = ask(strategy, 1, START)
-    replies = [answer(*one) for one in zip(messages, [FAR, NEAR], strict=True)]
-    for reply in replies:
-        clip_update(cast(ArrayRecord, reply.content[ARRAYS]), to_record(START), norm=1.0)
-    sent = to_arrays(cast(ArrayRecord, replies[0].content[ARRAYS]))
-    np.testing.assert_allclose(sent["a"], [1.8, 1.0])
-    np.testing.assert_allclose(sent["b"], [[2.6]])
-    arrays, _ = strategy.aggregate_train(1, replies)
-    for name, array in to_arrays(cast(ArrayRecord, arrays)).items():
-        np.testing.assert_allclose(array, MEAN[name], atol=1e-5)
 
 
 def test_noise_has_the_stated_deviation_and_nobodys_seed() -> None:

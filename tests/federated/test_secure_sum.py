@@ -146,9 +146,11 @@ def test_given_another_model_or_value_when_digested_then_the_digest_differs() ->
         Asked(model, {"server-round": 2}),
         Asked({ARRAYS: {"w": np.array([0, 1], np.float32)}}, {"server-round": 1}),
         Asked({ARRAYS: {"v": np.zeros(2, np.float32)}}, {"server-round": 1}),
+        Asked({ARRAYS: {"w": np.zeros((2, 1), np.float32)}}, {"server-round": 1}),
+        Asked({ARRAYS: {"w": np.zeros(2)}}, {"server-round": 1}),
         Asked({**model, CONTROL: {"w": np.zeros(2)}}, {"server-round": 1}),
     ]
-    assert len({same, *(other.digest for other in others)}) == 5
+    assert len({same, *(other.digest for other in others)}) == 7
     own = Asked({**model, "rows": {"w": np.zeros(2)}}, {"server-round": 1}, frozenset({"rows"}))
     assert own.digest == same  # declared as for this client alone
 
