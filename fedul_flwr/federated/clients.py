@@ -80,9 +80,8 @@ class ClientReport:
 CheckAnswer = Callable[[ClientRef, Content], None]
 """Raises a :class:`~fedul_flwr.errors.BadMessageError` to refuse a client's answer."""
 Accept = Callable[[ClientReport, Content], None]
-"""See :meth:`fedul_flwr.federated.strategy.Strategy.accept_client`."""
 Changed = Callable[[Mapping[int, Content]], None]
-"""See :meth:`fedul_flwr.federated.strategy.Strategy.on_clients_changed`."""
+"""As :meth:`ClientPolicy.accept` and :meth:`ClientPolicy.changed`."""
 
 
 class ClientRegistry:
@@ -197,13 +196,6 @@ class ClientRegistry:
 
     # Who takes part in a round
 
-    def sample(self, round_number: int) -> list[ClientRef]:
-        """All clients, or as many as `fraction-train` says, drawn from the run's seed."""
-        size = self.sample_size
-        if size == len(self.clients):
-            return self.clients
-        return sorted(self.draw(self.clients, size, "sample", round_number))
-
     @property
     def sample_size(self) -> int:
         """Number of clients of a round by `fraction-train`, at least :attr:`fewest_sampled`."""
@@ -301,14 +293,28 @@ class ClientPolicy:
         self.registry, self.num_classes = registry, registry.num_classes
 
     def accept(self, report: ClientReport, answer: Content) -> None:
-        """Look at what a client says of itself; see :meth:`Strategy.accept_client`."""
+        """Check a client's answer to ``setup``; set ``report.reason`` to refuse the client.
+
+        It is called again for a client that was restarted.
+
+        Raises
+        ------
+        BadMessageError
+            If the answer is malformed; the client counts as failed.
+        UserError
+            If the run must not start with such a client. Later in the run the client is refused
+            instead.
+        """
 
     def changed(self, answers: Mapping[int, Content]) -> None:
-        """Look at the answers of all clients; see :meth:`Strategy.on_clients_changed`."""
+        """Use the answers of all accepted clients, by partition; called when one was added."""
 
     def sample(self, round_number: int) -> list[ClientRef]:
-        """Clients of a round: all, or as many as `fraction-train` says."""
-        return self.registry.sample(round_number)
+        """Clients of a round: all, or as many as `fraction-train` says, drawn from the seed."""
+        registry, size = self.registry, self.registry.sample_size
+        if size == len(registry.clients):
+            return registry.clients
+        return sorted(registry.draw(registry.clients, size, "sample", round_number))
 
     def stage_start(self, round_number: int) -> int:
         """First round of the stage of training that a round belongs to."""
@@ -537,7 +543,7 @@ class Registration:
     ----------
     registry : where they are added.
     nodes : nodes that take part in round 1, with the clients that they say they run, as
-        :func:`find_nodes` returns them; others may join later.
+        :func:`fedul_flwr.federated.nodes.find_nodes` returns them; others may join later.
 
     Attributes
     ----------
