@@ -84,15 +84,14 @@ class CBAFedClient(kit.Client[kit.PartlyLabeledData]):
         ),
     }
 
-    def round(self, config: Mapping[str, Any], received: kit.Records | None = None) -> kit.Round:
-        """The round, in whose steps gradients are cut."""
-        base = super().round(config, received)
-        return replace(base, plan=replace(base.plan, max_gradient_norm=LARGEST_GRADIENT))
+    def plan_of(self, plan: learning.LocalPlan) -> learning.LocalPlan:
+        """Gradients are cut in its steps."""
+        return replace(plan, max_gradient_norm=LARGEST_GRADIENT)
 
     def task(self, round: kit.Round) -> kit.Task:
         """Cross-entropy of labels and pseudo labels, which are made once a round."""
         stages, labeled = self.settings[kit.StageSettings], len(self.data.labeled)
-        points = kit.staged_points(self.data, self.state, round, lambda: self._labels(round))
+        points = self.staged_points(round, lambda: self._labels(round))
         task = learning.weighted_task(points, stages, round.plan)
         counts = np.bincount(points.classes, minlength=self.num_classes).astype(float)
         reports: dict[str, kit.Report] = {kit.CLASS_COUNTS: counts.tolist()}
@@ -105,10 +104,8 @@ class CBAFedClient(kit.Client[kit.PartlyLabeledData]):
         points = self.data.examples.points[self.data.unlabeled]
         if not len(points):
             return learning.PseudoLabels.none(0)
-        views = kit.labeling_views(self.settings, self.node.partition_id, round.number)
-        inputs = self.data.examples.inputs
-        logits = learning.predict_logits(self.model, inputs, points, round.plan, views)
-        posteriors = logits.double().softmax(dim=1).numpy()
+        inputs, views = self.data.examples.inputs, self.labeling_views(round.number)
+        posteriors = self.posteriors(inputs, points, round, views).numpy()
         shares = round.config[kit.CLASS_SHARES].cpu().numpy()
         labels = chosen_labels(posteriors, shares, self.settings[CBAFedSettings].threshold)
         return learning.PseudoLabels(labels, (labels != kit.UNLABELED).astype(float))

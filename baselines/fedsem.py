@@ -60,7 +60,7 @@ class FedSemClient(kit.Client[kit.PartlyLabeledData]):
         after = kit.number(content, "after-round")
         self.check_model(content.arrays, after + 1)
         learning.load_arrays(self.model, content.arrays)
-        views = kit.labeling_views(self.settings, self.node.partition_id, after)
+        views = self.labeling_views(after)
         labels = label_by_network(self.model, self.data, views)
         stored = {"labels": labels.labels, "confidence": labels.confidence}
         stored[LABELED_WITH] = np.frombuffer(by, np.uint8)
@@ -77,7 +77,7 @@ class FedSemClient(kit.Client[kit.PartlyLabeledData]):
                 return learning.PseudoLabels.none(len(self.data.unlabeled))
             return learning.PseudoLabels(stored["labels"], stored["confidence"])
 
-        return kit.staged_task(self.data, self.state, round, label)
+        return self.staged_task(round, label)
 
 
 METHOD = kit.Method(

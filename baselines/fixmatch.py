@@ -33,10 +33,10 @@ class FixMatchClient(kit.Client[kit.PartlyLabeledData]):
         objective = learning.MatchingObjective(
             supervised=learning.scaled_cross_entropy(1.0),
             consistency=learning.fixmatch_loss,
-            threshold=kit.smallest_top(self.data, self.model, threshold, round),
-            **kit.weights_and_views(self.settings),
+            threshold=self.smallest_top(threshold, round),
+            **self.weights_and_views(),
         )
-        return kit.streamed_task(self.data, round, objective)
+        return self.streamed_task(round, objective)
 
 
 METHOD = kit.Method(

@@ -4,13 +4,6 @@ FedMatch's comparison, at the clients or at the server.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from logging import INFO
-
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.common import log
-from flwr.serverapp import Grid
-
 from fedul_flwr import method as kit
 from fedul_flwr.baselines.all_labels import labeled_task
 from fedul_flwr.data.split import label_scenario
@@ -31,7 +24,7 @@ class GivenLabels(kit.Strategy):
     With labels at clients the clients of a round are sampled from those that have some.
     """
 
-    policy_class = kit.AssignedLabelClients
+    policy_class = kit.LabeledClientStages
 
     @classmethod
     def validate(cls, settings: kit.RunConfig) -> None:
@@ -40,30 +33,10 @@ class GivenLabels(kit.Strategy):
         if cls.learns_at_server(settings):
             kit.require(settings, *AT_SERVER)
 
-    def configure_round(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """With labels at the server, train there and send no message."""
-        if not self.learns_at_server(self.settings):
-            return super().configure_round(server_round, arrays, config, grid)
-        arrays = self.before_round(server_round + self.round_offset, arrays)
-        self.begin_round(server_round, arrays)
-        return []
-
-    def aggregate_round(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The base's mean, or the model that the server has trained."""
-        if not self.learns_at_server(self.settings):
-            return super().aggregate_round(server_round, replies)
-        return self.after_train(self.global_arrays), None
-
-    def summary(self) -> None:
-        """Log which base is used, or that none is."""
-        if not self.learns_at_server(self.settings):
-            super().summary()
-            return
-        log(INFO, "\t├──> %s: no client takes part", type(self).__name__)
+    @classmethod
+    def trains_alone(cls, settings: kit.RunConfig) -> bool:
+        """With labels at the server."""
+        return cls.learns_at_server(settings)
 
 
 class GivenLabelsClient(kit.Client[kit.PartlyLabeledData]):

@@ -18,7 +18,7 @@ class LabelsOnlyClient(kit.Client[kit.PartlyLabeledData]):
     def task(self, round: kit.Round) -> kit.Task:
         """Training on given labels."""
         none = learning.PseudoLabels.none(len(self.data.unlabeled))
-        points = kit.staged_points(self.data, self.state, round, lambda: none)
+        points = self.staged_points(round, lambda: none)
         return learning.weighted_task(
             points,
             self.settings[kit.StageSettings],

@@ -23,8 +23,8 @@ class LocalLPClient(kit.Client[kit.PartlyLabeledData]):
 
     def task(self, round: kit.Round) -> kit.Task:
         """Training on given labels, and on those propagated from them."""
-        views = kit.labeling_views(self.settings, self.node.partition_id, round.number)
-        return kit.staged_task(self.data, self.state, round, lambda: self.pseudo_labels(views))
+        views = self.labeling_views(round.number)
+        return self.staged_task(round, lambda: self.pseudo_labels(views))
 
     def pseudo_labels(self, views: np.random.Generator | None = None) -> learning.PseudoLabels:
         """Labels of its unlabeled points, propagated from its own labeled ones.

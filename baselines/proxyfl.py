@@ -79,13 +79,13 @@ class ProxyFLClient(kit.Client[kit.PartlyLabeledData]):
         """Three losses on labeled and unlabeled batches."""
         shares = round.config[kit.CLASS_SHARES]
         objective = learning.ProxyObjective(
-            received=kit.received_model(self.model, round),
+            received=self.received_model(round),
             shares=shares,
             counts=shares.new_zeros(self.num_classes),
             threshold=self.settings[ProxyFLSettings].threshold,
-            **kit.weights_and_views(self.settings),
+            **self.weights_and_views(),
         )
-        task = kit.streamed_task(self.data, round, objective)
+        task = self.streamed_task(round, objective)
         return replace(task, reports={**task.reports, kit.CLASS_COUNTS: objective.counts})
 
 

@@ -20,10 +20,8 @@ class PseudoLabelClient(kit.Client[kit.PartlyLabeledData]):
 
     def task(self, round: kit.Round) -> kit.Task:
         """Training on given labels and on those by the model at the start of the round."""
-        views = kit.labeling_views(self.settings, self.node.partition_id, round.number)
-        return kit.staged_task(
-            self.data, self.state, round, lambda: label_by_network(self.model, self.data, views)
-        )
+        views = self.labeling_views(round.number)
+        return self.staged_task(round, lambda: label_by_network(self.model, self.data, views))
 
 
 def label_by_network(

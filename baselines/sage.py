@@ -28,11 +28,11 @@ class SAGEClient(kit.Client[kit.PartlyLabeledData]):
     def task(self, round: kit.Round) -> kit.Task:
         """Cross-entropy of given labels, and the divergence from the corrected ones."""
         objective = learning.SageObjective(
-            received=kit.received_model(self.model, round),
+            received=self.received_model(round),
             threshold=self.settings[SAGESettings].threshold,
-            **kit.weights_and_views(self.settings),
+            **self.weights_and_views(),
         )
-        return kit.streamed_task(self.data, round, objective)
+        return self.streamed_task(round, objective)
 
 
 METHOD = kit.Method(

@@ -6,9 +6,9 @@ With ``semifl.alignment`` the classes of pseudo labels are as frequent as those 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
@@ -180,19 +180,22 @@ class SemiFLClient(kit.Client[kit.PartlyLabeledData]):
 
     reports = REPORTS
 
-    def round(self, config: Mapping[str, Any], received: kit.Records | None = None) -> kit.Round:
-        """The round, with the method's form of steps."""
-        base = super().round(config, received)
-        return replace(base, plan=of_method(base.plan))
+    def plan_of(self, plan: learning.LocalPlan) -> learning.LocalPlan:
+        """With the method's form of steps."""
+        return of_method(plan)
 
     def task(self, round: kit.Round) -> kit.Task:
         """The points of the fix set; nothing where it is empty."""
         data, options = self.data, self.settings[SemiFLSettings]
         points = data.examples.points[data.arrived(data.unlabeled, round.number)]
-        posteriors = self._posteriors(points, round)
-        selection = learning.select(self._aligned(posteriors, round), options.threshold)
+        inputs, views = data.examples.inputs, self.labeling_views(round.number)
+        posteriors = self.posteriors(inputs, points, round, views)
+        aligned = posteriors
+        if FACTORS in round.config:
+            aligned = learning.aligned(posteriors, round.config[FACTORS].to(posteriors))
+        selection = learning.select(aligned, options.threshold)
         # With K added where a point is sure, as the loss expects it.
-        targets = (selection.labels + data.num_classes * selection.sure).numpy()
+        targets = (selection.labels + self.num_classes * selection.sure).numpy()
         chosen = selection.chosen.nonzero()[:, 0].numpy()
         loss = learning.FixMixLoss(
             data.num_classes,
@@ -206,28 +209,8 @@ class SemiFLClient(kit.Client[kit.PartlyLabeledData]):
             reports[MEAN_TOP] = selection.mean_top
         if options.alignment:
             reports[MEAN_POSTERIOR] = posteriors.mean(dim=0)
-        batches = learning.fix_mix_batches(
-            data.examples.inputs, points, targets, chosen, round.plan
-        )
+        batches = learning.fix_mix_batches(inputs, points, targets, chosen, round.plan)
         return kit.Task(batches, loss, reports, stores_momentum=True)
-
-    def _posteriors(self, points: kit.Ints, round: kit.Round) -> Tensor:
-        """``(n, K)``, the received model's posteriors of a weak view of each point."""
-        import torch
-
-        if not len(points):  # a stream that has run dry
-            return torch.empty(0, self.data.num_classes)
-        number, client = round.number, self.node.partition_id
-        views = kit.stream(self.settings.seed, "labeling-views", number, client)
-        inputs = self.data.examples.inputs
-        logits = learning.predict_logits(self.model, inputs, points, round.plan, views)
-        return logits.double().softmax(dim=1)
-
-    def _aligned(self, posteriors: Tensor, round: kit.Round) -> Tensor:
-        """``posteriors`` times the classes' factors, if the server has sent any."""
-        if FACTORS not in round.config:
-            return posteriors
-        return learning.aligned(posteriors, round.config[FACTORS].to(posteriors))
 
     def on_phase(self, name: str, content: kit.Content) -> kit.Content:
         """Compute statistics of batch norm over the points of a round."""

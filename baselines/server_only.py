@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from logging import INFO
-
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.common import log
-from flwr.serverapp import Grid
-
 from fedul_flwr import method as kit
 
 
@@ -25,24 +18,11 @@ class ServerOnly(kit.Strategy):
         kit.only_with("evaluate", "global", why="no client trains"),
     )
 
-    def configure_round(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Send no message."""
-        del config, grid
-        self.begin_round(server_round, arrays)
-        return []
-
-    def aggregate_round(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """One more round of training at the server."""
-        del server_round, replies
-        return self.after_train(self.global_arrays), None
-
-    def summary(self) -> None:
-        """Log that no base is used."""
-        log(INFO, "\t├──> %s: no client takes part", type(self).__name__)
+    @classmethod
+    def trains_alone(cls, settings: kit.RunConfig) -> bool:
+        """Always."""
+        del settings
+        return True
 
 
 METHOD = kit.Method(

@@ -23,9 +23,9 @@ class UDAClient(kit.Client[kit.PartlyLabeledData]):
             supervised=learning.annealed_cross_entropy(learned),
             consistency=learning.uda_loss,
             threshold=0.0,
-            **kit.weights_and_views(self.settings),
+            **self.weights_and_views(),
         )
-        return kit.streamed_task(self.data, round, objective)
+        return self.streamed_task(round, objective)
 
 
 METHOD = kit.Method(

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from benchmarks.report import Outcome
 from benchmarks.scale_costs import Group, sparse_bytes
 from benchmarks.scale_units import MEGABYTE, units
-from fedul_flwr.federated.sparse import HEADER
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.solve import NUM_NEIGHBORS
 from fedul_flwr.secure.encrypted_distances import BACKENDS
+from fedul_flwr.strategies.fedmatch_parts import HEADER
 
 COUNTS = (100, 1_000, 10_000, 100_000, 1_000_000)
 """Clients in a round."""

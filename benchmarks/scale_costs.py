@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedul_flwr.federated.nodes import MAX_QUERIED
-from fedul_flwr.federated.sparse import HEADER
 from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
+from fedul_flwr.strategies.fedmatch_parts import HEADER
 
 WORD, INFLUENCE = 8, 4
 """Bytes of an entry of a sum of labels, and of an influence."""

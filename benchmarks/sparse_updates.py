@@ -14,7 +14,7 @@ from flwr.app import RecordDict
 from benchmarks.report import Bar, Outcome
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.messages import payload_bytes, to_record
-from fedul_flwr.federated.sparse import decode, encode
+from fedul_flwr.strategies.fedmatch_parts import decode, encode
 
 SHARES = (0, 0.01, 0.1, 0.5, 1)
 THRESHOLD = 5e-5

@@ -8,12 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
 from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE
-from fedul_flwr.federated.sparse import decode, encode
 from fedul_flwr.learning.parts import (
     PSI,
     SIGMA,
@@ -26,6 +24,7 @@ from fedul_flwr.learning.parts import (
     unlabeled_part,
 )
 from fedul_flwr.strategies.fedmatch import FedMatchSettings
+from fedul_flwr.strategies.fedmatch_parts import decode, encode
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,7 +45,7 @@ def _metrics(
     confident: float = 0.0,
     helpers: int = 0,
     stale: int = 0,
-) -> dict[str, FlowerScalar]:
+) -> dict[str, float]:
     """Metrics of a round; always the same keys, as base strategies require."""
     return {
         "loss": supervised + consistency,
@@ -98,7 +97,7 @@ class FedMatchClient(kit.Client[kit.PartlyLabeledData]):
     """Trains the parts of the weights separately, and exchanges only their changed values.
 
     Messages contain no whole model: records are named after parts and have sparse differences
-    (:mod:`fedul_flwr.federated.sparse`).
+    (:mod:`fedul_flwr.strategies.fedmatch_parts`).
     """
 
     reports = FEDMATCH
@@ -154,9 +153,7 @@ class FedMatchClient(kit.Client[kit.PartlyLabeledData]):
         learning.release_freed_memory()
         return kit.Update({}, count, metrics, {part: sent.record for part, sent in updates.items()})
 
-    def _train_parts(
-        self, parts: Parts, round: kit.Round
-    ) -> tuple[Parts, int, dict[str, FlowerScalar]]:
+    def _train_parts(self, parts: Parts, round: kit.Round) -> tuple[Parts, int, dict[str, float]]:
         """The parts after training, the number of points, and metrics."""
         options, plan = self.options, round.plan
         batches = self.data.labeled_and_unlabeled(round)
@@ -167,7 +164,7 @@ class FedMatchClient(kit.Client[kit.PartlyLabeledData]):
         consistency = learning.InterClientConsistency(
             self._helpers(parts, round),
             options.consistency_weight,
-            kit.smallest_top(self.data, model, options.threshold, round),
+            self.smallest_top(options.threshold, round),
             learning.strong_view(self.settings),
             "lowest" if views.recipe == "release" else "own",
             learning.weak_view(self.settings),

@@ -117,7 +117,7 @@ class XCLPClient(kit.Client[kit.PartlyLabeledData]):
     def task(self, round: kit.Round) -> kit.Task:
         """Weighted cross-entropy of given and propagated labels (Algorithm 2)."""
 
-        return kit.staged_task(self.data, self.state, round, partial(self._pseudo_labels, round))
+        return self.staged_task(round, partial(self._pseudo_labels, round))
 
     def _pseudo_labels(self, round: kit.Round) -> learning.PseudoLabels:
         """Labels of the unlabeled points from the propagation before this round's training.
@@ -149,7 +149,7 @@ class XCLPClient(kit.Client[kit.PartlyLabeledData]):
         self.check_model(weights, number)
         learning.load_arrays(self.model, weights)
         inputs, plan = self.data.examples.inputs, learning.local_plan(self.settings)
-        views = kit.labeling_views(self.settings, self.node.partition_id, number)
+        views = self.labeling_views(number)
         return learning.extract_features(self.model, inputs, self.graph.rows, plan, views)
 
 

@@ -50,7 +50,7 @@ class OwnDataError(UserError):
     """An error in a data owner's data or node config.
 
     The message may contain paths, names and values that only the owner may see: on a device
-    :mod:`fedul_flwr.client_app` does not send it to the server.
+    :mod:`fedul_flwr.federated.client` does not send it to the server.
     """
 
 

@@ -13,7 +13,6 @@ from fedul_flwr.config.method_settings import (
     AdaptiveConfidence,
     AdmissionSettings,
     Confidence,
-    ConsistencySettings,
     FedULSettings,
     LabelSettings,
     LabelsOnlySettings,
@@ -72,20 +71,12 @@ from fedul_flwr.federated.client_data import (
     UnlabeledSetData,
     part_of_step,
 )
-from fedul_flwr.federated.client_policy import (
-    AssignedLabelClients,
+from fedul_flwr.federated.clients import (
+    ClientPolicy,
+    ClientReport,
     LabeledClientStages,
     LabelStages,
     SetAdmission,
-)
-from fedul_flwr.federated.client_training import (
-    labeling_views,
-    received_model,
-    smallest_top,
-    staged_points,
-    staged_task,
-    streamed_task,
-    weights_and_views,
 )
 from fedul_flwr.federated.disclosure import (
     ACCOUNT,
@@ -105,7 +96,6 @@ from fedul_flwr.federated.disclosure import (
 )
 from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.heads import last_layer
-from fedul_flwr.federated.masked_update import Summed, Update, from_steps, in_steps
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
@@ -120,8 +110,8 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.nodes import ClientRef, ClientReport
-from fedul_flwr.federated.replies import CONFIDENT, HOW_TRAINING_WENT, STEPS, Numbers, check_update
+from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr.federated.secure_sum import Summed, Update, from_steps, in_steps
 from fedul_flwr.federated.strategy import (
     CLASS_COUNTS,
     CLASS_SHARES,
@@ -133,7 +123,16 @@ from fedul_flwr.federated.strategy import (
     class_counts,
     require,
 )
-from fedul_flwr.federated.updates import UpdateCodec, average_buffers, mix, weighted_mean
+from fedul_flwr.federated.updates import (
+    CONFIDENT,
+    HOW_TRAINING_WENT,
+    STEPS,
+    Numbers,
+    UpdateCodec,
+    average_buffers,
+    check_update,
+    mix,
+)
 from fedul_flwr.learning.task import Batch, Batches, Loss, Records, Report, Round, Task, on_logits
 
 if TYPE_CHECKING:

@@ -199,9 +199,9 @@ class FedMatchStrategy(kit.Strategy):
         self.codec.parts = decomposed.dump()
         return kit.to_record(self._model(self.codec.parts)), result.supervised
 
-    def aggregate_round(
+    def combine(
         self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+    ) -> tuple[ArrayRecord, MetricRecord | None]:
         """Let the base combine parts; the model is their sum."""
         received, metrics = list(replies), None
         lost = [reply.metadata.src_node_id for reply in received if is_stale(reply)]
@@ -212,7 +212,7 @@ class FedMatchStrategy(kit.Strategy):
             text = "Round %s: %s client(s) did not hold what they should, and sit it out."
             log(WARNING, text, self.record.round, stale)
         try:
-            combined, metrics = self.combine(server_round, received)
+            combined, metrics = super().combine(server_round, received)
         except kit.NoUpdateError:
             if not stale:
                 raise  # else the model stays
@@ -223,7 +223,7 @@ class FedMatchStrategy(kit.Strategy):
             self.codec.parts |= unflatten(arrays)
         self.record.clients -= stale
         self.codec.drop_unanswered()
-        return self.after_train(kit.to_record(self._model(self.codec.parts))), metrics
+        return kit.to_record(self._model(self.codec.parts)), metrics
 
     def _model(self, parts: Parts) -> kit.Arrays:
         """The model from ``parts`` that is evaluated and saved."""

@@ -17,6 +17,31 @@ SUMMED_PRIOR = "summed-prior"
 """Name, in the state of a run, of pi from a secure sum; without a number if it is not summed."""
 
 
+class FedULClients(kit.SetAdmission):
+    """Also takes class masses of the clients' sets, if pi is computed from them."""
+
+    stated_mean: kit.Floats | None = None
+    """Pi from these."""
+
+    def accept(self, report: kit.ClientReport, answer: kit.Content) -> None:
+        """Also require class masses."""
+        super().accept(report, answer)
+        if self.settings.sends_class_masses and not report.reason:
+            self._masses(answer)
+
+    def changed(self, answers: Mapping[int, kit.Content]) -> None:
+        """Also compute pi, unless it comes from a secure sum."""
+        if self.settings.sends_class_masses:
+            self.stated_mean = mean_prior([self._masses(answer) for answer in answers.values()])
+        super().changed(answers)
+
+    def _masses(self, answer: kit.Content) -> kit.Floats:
+        masses = kit.numbers(answer, CLASS_MASSES)
+        if len(masses) != self.num_classes or (masses < 0).any() or not masses.any():
+            raise kit.BadMessageError(f"a message came with no valid {CLASS_MASSES}")
+        return masses
+
+
 class FedULStrategy(kit.Strategy):
     """Federation of unsupervised learning around any base strategy.
 
@@ -25,16 +50,17 @@ class FedULStrategy(kit.Strategy):
     determines pi.
     """
 
+    policy_class = FedULClients
+    policy: FedULClients
     can_hold_out = True
     takes_test_prior = True
     state = {SUMMED_PRIOR: None}
-    _stated_mean: kit.Floats | None = None
 
     @property
     def _mean_of_sets(self) -> kit.Floats | None:
         """Pi with ``test-prior = "sets"``, once it is known."""
         summed: kit.Floats | None = self.state[SUMMED_PRIOR]
-        return self._stated_mean if summed is None else summed if len(summed) else None
+        return self.policy.stated_mean if summed is None else summed if len(summed) else None
 
     @property
     def test_prior(self) -> kit.Floats | None:
@@ -48,18 +74,6 @@ class FedULStrategy(kit.Strategy):
         if self._mean_of_sets is None:
             return {}
         return {TEST_PRIOR: self._mean_of_sets.tolist()}
-
-    def accept_client(self, report: kit.ClientReport, answer: kit.Content) -> None:
-        """Also require class masses if pi is computed from them."""
-        super().accept_client(report, answer)
-        if self.settings.sends_class_masses and not report.reason:
-            self._masses(answer)
-
-    def on_clients_changed(self, answers: Mapping[int, kit.Content]) -> None:
-        """Compute pi, with ``test-prior = "sets"``, unless it comes from a secure sum."""
-        if self.settings.sends_class_masses:
-            self._stated_mean = mean_prior([self._masses(answer) for answer in answers.values()])
-        super().on_clients_changed(answers)
 
     def before_train(
         self, round_number: int, arrays: ArrayRecord, grid: Grid
@@ -88,16 +102,10 @@ class FedULStrategy(kit.Strategy):
                 raise kit.UserError(
                     "The secure sum of class masses holds numbers that no sets have.", "sum-wrong"
                 ) from error
-        if has_gram and isinstance(self.policy, kit.SetAdmission):
+        if has_gram:
             self.policy.check_directions(directions_of_gram(sums[-k * k :].reshape(k, k)))
         self.state[SUMMED_PRIOR] = prior
         self.on_summed()
-
-    def _masses(self, answer: kit.Content) -> kit.Floats:
-        masses = kit.numbers(answer, CLASS_MASSES)
-        if len(masses) != self.num_classes or (masses < 0).any() or not masses.any():
-            raise kit.BadMessageError(f"a message came with no valid {CLASS_MASSES}")
-        return masses
 
 
 METHOD = kit.Method(

@@ -24,14 +24,27 @@ from fedul_flwr.propagation.server import (
 from fedul_flwr.secure.similarity import TooFewClientsError
 
 
+class XCLPClients(kit.LabelStages):
+    """Also refuses rounds whose propagation would take too long."""
+
+    def changed(self, answers: Mapping[int, kit.Content]) -> None:
+        """Also look at the numbers of points of the largest clients."""
+        super().changed(answers)
+        if not self.on_labels_only(self.settings.num_rounds):
+            most = sorted(kit.number(answer, kit.NUM_POINTS) for answer in answers.values())
+            sampled = self.sample(self.settings.num_rounds)
+            labeled = sum(member in self.labeled for member in sampled)
+            refuse_unfit_sizes(self.settings[kit.XCLPSettings], most[-len(sampled) :], labeled)
+
+
 class XCLPStrategy(kit.Strategy):
     """Propagates labels across the clients of a round before they train.
 
     Two phases precede the training message, which has the result of the second one.
     """
 
-    policy: kit.LabelStages
-
+    policy_class = XCLPClients
+    policy: XCLPClients
     goes_with = (kit.NOT_ALONE,)
 
     @classmethod
@@ -41,21 +54,12 @@ class XCLPStrategy(kit.Strategy):
         log_privacy(settings)
         warn_of_plaintext(settings[kit.XCLPSettings])
 
-    def on_clients_changed(self, answers: Mapping[int, kit.Content]) -> None:
-        """Also refuse rounds whose propagation would take too long."""
-        super().on_clients_changed(answers)
-        if not self.policy.on_labels_only(self.settings.num_rounds):
-            most = sorted(kit.number(answer, kit.NUM_POINTS) for answer in answers.values())
-            sampled = self.sample(self.settings.num_rounds)
-            labeled = sum(member in self.policy.labeled for member in sampled)
-            refuse_unfit_sizes(self.settings[kit.XCLPSettings], most[-len(sampled) :], labeled)
-
-    def configure_round(
+    def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Propagate, then train with the clients that did not drop out."""
         self._rows: dict[kit.ClientRef, kit.Content] = {}
-        messages = list(super().configure_round(server_round, arrays, config, grid))
+        messages = list(super().configure_train(server_round, arrays, config, grid))
         rows = {member.node_id: content for member, content in self._rows.items()}
         for message in messages if rows else ():
             record = kit.to_record(rows[message.metadata.dst_node_id].arrays)

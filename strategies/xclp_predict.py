@@ -75,11 +75,34 @@ class XCLPPredictSettings(kit.Settings):
         return None
 
 
+class XCLPPredictClients(kit.LabelStages):
+    """Also takes the number of points of each client in the graph."""
+
+    compared: Mapping[int, int]
+
+    def accept(self, report: kit.ClientReport, answer: kit.Content) -> None:
+        """Also check this number."""
+        super().accept(report, answer)
+        if kit.count(answer, "num-compared") > kit.count(answer, kit.NUM_POINTS):
+            raise kit.BadMessageError(
+                "it announced more points to compare than points", "message-contradicts"
+            )
+
+    def changed(self, answers: Mapping[int, kit.Content]) -> None:
+        """Also require that somebody has a label, or names are in the graph."""
+        super().changed(answers)
+        if not (self.labeled or self.settings[XCLPPredictSettings].nearest_names):
+            raise kit.UserError(
+                "No client has a label: there is nothing to learn classes from", "labels-missing"
+            )
+        self.compared = {c: kit.number(answer, "num-compared") for c, answer in answers.items()}
+
+
 class XCLPPredict(kit.Strategy):
     """Trains nothing: the clients of each group propagate once and write their labels locally."""
 
-    policy_class = kit.LabelStages
-    policy: kit.LabelStages
+    policy_class = XCLPPredictClients
+    policy: XCLPPredictClients
     goes_with = (kit.only_without("max-update-norm"),)
 
     @property
@@ -116,23 +139,6 @@ class XCLPPredict(kit.Strategy):
         """Whether features come from a model."""
         return settings[XCLPPredictSettings].features == "model"
 
-    def accept_client(self, report: kit.ClientReport, answer: kit.Content) -> None:
-        """Also store the number of points in the graph, which must be a valid count."""
-        super().accept_client(report, answer)
-        if kit.count(answer, "num-compared") > kit.count(answer, kit.NUM_POINTS):
-            raise kit.BadMessageError(
-                "it announced more points to compare than points", "message-contradicts"
-            )
-
-    def on_clients_changed(self, answers: Mapping[int, kit.Content]) -> None:
-        """Store the number of points of each client in the graph."""
-        super().on_clients_changed(answers)
-        if not (self.policy.labeled or self.prediction.nearest_names):
-            raise kit.UserError(
-                "No client has a label: there is nothing to learn classes from", "labels-missing"
-            )
-        self._compared = {c: kit.number(answer, "num-compared") for c, answer in answers.items()}
-
     def label(self, grid: Grid, weights: kit.Arrays) -> None:
         """Propagate in every group.
 
@@ -144,7 +150,7 @@ class XCLPPredict(kit.Strategy):
         self.columns.share(grid)
         groups = self.groups()
         for members in groups:
-            sizes = [self._compared[member.partition_id] for member in members]
+            sizes = [self.policy.compared[member.partition_id] for member in members]
             labeled = sum(member in self.policy.labeled for member in members)
             options = self.settings[kit.XCLPSettings]
             if not labeled and self.prediction.nearest_names:  # no label is summed
@@ -170,7 +176,7 @@ class XCLPPredict(kit.Strategy):
             partial(self.registry.query, grid),
             self.registry.fail,
             self.settings[kit.XCLPSettings],
-            self._compared,
+            self.policy.compared,
             1,
             kit.stream(self.settings.seed, "codes", position).bytes(SEED_BYTES),
             self.num_classes,

@@ -13,8 +13,6 @@ from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike, NDArray
 
 from fedul_flwr.api.input_data import is_frame, stored_points
-from fedul_flwr.client_app import clip_by
-from fedul_flwr.client_app import make_client_app as dispatched
 from fedul_flwr.config.base import in_order, is_named
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
@@ -25,12 +23,14 @@ from fedul_flwr.data.local_data import own_data
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import Inputs, PartlyLabeledPoints, UnlabeledSets
 from fedul_flwr.errors import OwnDataError, UserError
-from fedul_flwr.federated.client import Client, settings_from
+from fedul_flwr.federated.client import Client
+from fedul_flwr.federated.client import make_client_app as dispatched
 from fedul_flwr.federated.client_data import (
     ClientData,
     ClientState,
     PartlyLabeledData,
     UnlabeledSetData,
+    settings_from,
 )
 from fedul_flwr.federated.messages import SETTINGS, SETUP
 
@@ -280,5 +280,4 @@ def make_client_app(client_fn: Callable[[Context], OwnClient]) -> ClientApp:
             )
         return client.bind(context)
 
-    # Before phase `setup` nothing is clipped, whatever the method.
-    return dispatched(build, clip_by(lambda context: _settings(context, FedULClient.method)))
+    return dispatched(build)

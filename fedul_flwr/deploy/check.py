@@ -15,7 +15,6 @@ from typing import Any
 import click
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from fedul_flwr.client_app import build_client
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, resolve
@@ -24,7 +23,7 @@ from fedul_flwr.config.user_files import parse_overrides
 from fedul_flwr.data.local_data import survey_tables
 from fedul_flwr.data.types import Arrays, Content, Value
 from fedul_flwr.errors import OwnDataError, UserError
-from fedul_flwr.federated.client import Client
+from fedul_flwr.federated.client import Client, build_client
 from fedul_flwr.federated.disclosure import EVALUATE, TRAIN, Sent, disclosures, refuse_unwritable
 from fedul_flwr.federated.flower_internals import parse_config_args
 from fedul_flwr.federated.ledger import Ledger, ledger_file

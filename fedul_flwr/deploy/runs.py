@@ -9,8 +9,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.approvals import Approvals, Decision, changes
-from fedul_flwr.federated.ledger import Ledger
+from fedul_flwr.federated.ledger import Approvals, Decision, changes
 from fedul_flwr.secure.identities import OWNERS_FILE, PRIVATE_FILE, read_identities
 
 _LEDGERS = "*.ledger"
@@ -29,7 +28,7 @@ def approvals_of(directory: Path) -> Approvals:
     identities = None
     if (directory / PRIVATE_FILE).exists() and (directory / OWNERS_FILE).exists():
         identities = read_identities(str(directory), _own_number(directory))
-    return Approvals(Ledger(ledgers[0]), identities, log if log.exists() else None)
+    return Approvals(ledgers[0], identities, log if log.exists() else None)
 
 
 def _own_number(directory: Path) -> int:

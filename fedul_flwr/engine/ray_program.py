@@ -21,11 +21,11 @@ from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
-from fedul_flwr.client_app import build_client, clip, make_client_app
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine.flower_simulation import MARK, REASON, end_marked
 from fedul_flwr.engine.shell import plain_log
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client import build_client, make_client_app
 from fedul_flwr.server_app import serve
 
 
@@ -57,7 +57,7 @@ def main() -> None:
     try:
         run_simulation(
             server_app,
-            make_client_app(build_client, clip, mods=[with_settings]),
+            make_client_app(build_client, mods=[with_settings]),
             order["clients"],
             backend_config={"client_resources": order["each"]},
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -19,7 +20,7 @@ from fedul_flwr.config.method_settings import (
 )
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import POINT_FORMATS, SET_FORMATS, NodeConfig
-from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.data.class_priors import class_masses, rounded_shares
 from fedul_flwr.data.columns import Columns, parse_columns
@@ -57,6 +58,12 @@ from fedul_flwr.federated.messages import to_arrays, to_record
 
 if TYPE_CHECKING:
     from fedul_flwr.learning.task import Batches, Round
+
+
+@lru_cache(maxsize=4)
+def settings_from(text: str) -> RunConfig:
+    """Settings from their JSON text, as the server sends them."""
+    return parse_flat(json.loads(text))
 
 
 def part_of_step(positions: Ints, settings: RunConfig, round_number: int) -> Ints:

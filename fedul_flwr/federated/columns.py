@@ -30,10 +30,9 @@ from fedul_flwr.data.standardize import (
 from fedul_flwr.data.types import Content, Inputs, Ints, Value, count, numbers
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.client_data import ClientData
-from fedul_flwr.federated.masked_update import Summed, fewest_summed
+from fedul_flwr.federated.clients import Registration
 from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS
-from fedul_flwr.federated.nodes import Registration
-from fedul_flwr.federated.secure_sum import SecureSums
+from fedul_flwr.federated.secure_sum import SecureSums, Summed, fewest_summed
 from fedul_flwr.secure.vector_sum import TooFewLeftError, moments_of
 
 

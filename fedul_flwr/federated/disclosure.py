@@ -38,42 +38,40 @@ from fedul_flwr.data.csv_files import write_cell
 from fedul_flwr.data.safe_files import require_regular_file
 from fedul_flwr.data.standardize import MEANS, VARIANCES
 from fedul_flwr.errors import OwnDataError, UserError
-from fedul_flwr.federated.client import settings_from
 from fedul_flwr.federated.client_data import (
     ClientState,
     PartlyLabeledData,
     UnlabeledSetData,
     data_class_of,
-)
-from fedul_flwr.federated.masked_update import (
-    CONFIRM,
-    KEYS,
-    MASKED,
-    PART,
-    PEERS,
-    SHARES,
-    UNMASK,
+    settings_from,
 )
 from fedul_flwr.federated.messages import (
     APPROVAL,
     ARRAYS,
     BECAUSE,
     CONFIG,
+    CONFIRM,
     DESCRIBE,
     DIAGNOSTICS,
     DIGEST,
     END,
     HEAD,
+    KEYS,
+    MASKED,
     METRICS,
+    PART,
+    PEERS,
     SETTINGS,
     SETUP,
+    SHARES,
     SUMS,
+    UNMASK,
     item_sizes,
     payload_bytes,
     phase_of,
     printable,
 )
-from fedul_flwr.federated.replies import Reports, reports_of
+from fedul_flwr.federated.updates import Reports, reports_of
 from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PUBLIC, SIGNATURES, TO

@@ -18,16 +18,13 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.sections import DPSettings
-from fedul_flwr.errors import UserError
 from fedul_flwr.federated.grid import forwarded
 from fedul_flwr.federated.messages import ARRAYS, PlainArray, Spool, array_record
-from fedul_flwr.federated.replies import update_norm
+from fedul_flwr.federated.updates import clip_update
 from fedul_flwr.propagation.privacy import fresh_gaussians, gaussian_epsilon
 
 COVERS = "all data of one client, in the models of all rounds; no other message or figure of it"
 """The data that epsilon covers."""
-CLIPPING_NORM = "clipping_norm"
-"""Value with which Flower's modifier in a client is told the norm."""
 RELEASES, MU_SQUARED = "releases", "mu-squared"
 
 
@@ -41,7 +38,7 @@ class PrivateMean(FlowerStrategy):
     the model stays as it was, and no epsilon is spent.
 
     With secure sums the clients add the noise to their parts of the sum
-    (:func:`fedul_flwr.federated.masked_update.add_noise`): enough for a release that misses as
+    (:func:`fedul_flwr.federated.secure_sum.add_noise`): enough for a release that misses as
     many clients as may drop out.
 
     Parameters
@@ -81,12 +78,6 @@ class PrivateMean(FlowerStrategy):
 
     @ledger.setter
     def ledger(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        if RELEASES not in arrays or MU_SQUARED not in arrays:
-            raise UserError(
-                "What this run has spent of its privacy was written by another version: it cannot "
-                "resume.",
-                "run-file-wrong",
-            )
         self.releases, self.mu_squared = int(arrays[RELEASES]), float(arrays[MU_SQUARED])
 
     def configure_train(
@@ -105,8 +96,6 @@ class PrivateMean(FlowerStrategy):
             why = "one round alone exceeds it; raise it or dp.noise-multiplier"
             raise setting_error("dp.max-epsilon", budget, why, "privacy-budget")
         self._start, self._sampled = arrays, len(list(grid.get_node_ids()))
-        if self.settings.clipping == "client":
-            config = ConfigRecord({**config, CLIPPING_NORM: self.settings.norm})
         return self.base.configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(
@@ -139,31 +128,6 @@ class PrivateMean(FlowerStrategy):
     configure_evaluate = forwarded("base", "configure_evaluate")
     aggregate_evaluate = forwarded("base", "aggregate_evaluate")
     summary = forwarded("base", "summary")
-
-
-def clip_update(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
-    """Shorten ``update`` - ``start`` to L2 norm ``norm`` where it is longer, in place.
-
-    Parameters
-    ----------
-    update, start : floating-point arrays of the same names, types and shapes.
-    norm : C, above 0.
-
-    Examples
-    --------
-    >>> update = array_record({"weight": PlainArray.of(np.array([3.0, 4.0]))})
-    >>> start = array_record({"weight": PlainArray.of(np.zeros(2))})
-    >>> clip_update(update, start, norm=1.0)
-    >>> update["weight"].numpy().round(4).tolist()
-    [0.6, 0.8]
-    """
-    length = update_norm(update, start)
-    if length <= norm:
-        return
-    for name, array in start.items():
-        before = array.numpy()
-        step = (update[name].numpy().astype(np.float64) - before) * (norm / length)
-        update[name] = PlainArray.of((before + step).astype(before.dtype))
 
 
 def with_noise(arrays: ArrayRecord, deviation: float) -> ArrayRecord:

@@ -71,12 +71,14 @@ class PromptGrid(GridProxy):
 
     Flower's own grid on devices polls every 3 s; the mean delay of 1.5 s is long in a short round.
 
-    Attributes
+    Parameters
     ----------
     longest : seconds between two requests, at most.
     """
 
-    longest = _LONGEST
+    def __init__(self, grid: Grid, longest: float = _LONGEST) -> None:
+        super().__init__(grid)
+        self.longest = longest
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -146,17 +148,12 @@ def _unpacked(reply: Message) -> Message:
     return reply
 
 
-class SimulationGrid(PromptGrid):
-    """A :class:`PromptGrid` around that of Flower's simulations, which polls as often as it."""
-
-    longest = 0.1
-
-
 def polled(grid: Grid) -> Grid:
     """``grid`` as one of ours, if it is Flower's on devices or in a simulation."""
     if is_http_grid(grid):
         return PackingGrid(grid)
-    return SimulationGrid(grid) if hasattr(grid, "pull_interval") else grid
+    # Flower's simulations poll as often.
+    return PromptGrid(grid, longest=0.1) if hasattr(grid, "pull_interval") else grid
 
 
 Check = Callable[[int, Content], None]

@@ -23,11 +23,11 @@ from fedul_flwr.data.class_priors import floored, uniform_prior
 from fedul_flwr.data.split import label_scenario
 from fedul_flwr.data.types import Arrays, Content, Floats, InputShape, count, numbers
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, UserError
+from fedul_flwr.federated.clients import ClientRegistry
 from fedul_flwr.federated.ledger import spender
-from fedul_flwr.federated.masked_update import HEADS, Summed
 from fedul_flwr.federated.messages import HEAD, HEAD_SCALE, NUM_POINTS, OF, PRIOR, SUMS
-from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
-from fedul_flwr.federated.secure_sum import SecureSums
+from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr.federated.secure_sum import HEADS, SecureSums, Summed
 from fedul_flwr.learning.closed_form import (
     MOST_FEATURES,
     SoftSums,

@@ -1,8 +1,14 @@
-"""What an owner has answered and spent, over all runs with its data: a file that it keeps.
+"""What an owner has answered, spent and approved, over all runs with its data: a file of its own.
 
 A server can begin a run anew, and a restarted SuperNode has forgotten the one before. What must
 hold beyond a process, and beyond a run, is therefore on the owner's disk: SQLite's journal
 makes each entry whole or absent, also if two processes answer at once.
+
+Runs that an owner approves one by one (`approve = "each-run"`) are known by their *digest*: of all
+settings, the code that would run, what would leave the owner, and who else takes part. Whatever of
+these changes makes another run. The owner's client notes it when the server asks, and the owner's
+person decides (``fedul-flwr deploy runs``). A decision is signed with the owner's key and stands in
+the owner's log, too.
 """
 
 from __future__ import annotations
@@ -15,21 +21,35 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.trusted_modules import named_modules
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.trusted_modules import BUILT_IN, named_modules
 from fedul_flwr.data.safe_files import require_regular_file
 from fedul_flwr.data.types import Arrays, Value
+from fedul_flwr.data.user_content import user_content
 from fedul_flwr.errors import OwnDataError, UserError
-from fedul_flwr.federated.messages import ARRAYS, FORGETFUL, SETTINGS
+from fedul_flwr.federated.disclosure import disclosures, note_decision
+from fedul_flwr.federated.messages import (
+    APPROVAL,
+    ARRAYS,
+    BECAUSE,
+    DIGEST,
+    FORGETFUL,
+    SETTINGS,
+    WAITING,
+    printable,
+)
 from fedul_flwr.learning.variates import USED_ROUND
 from fedul_flwr.propagation.privacy import gaussian_epsilon
+from fedul_flwr.secure.identities import OWNERS_FILE, Identities, Purpose, read_identities
 
 DELTA = 1e-5
 """δ of all epsilons here."""
@@ -114,34 +134,6 @@ class Ledger:
                     "privacy-budget",
                     limit="max-epsilon",
                 )
-
-    def ask(self, digest: str, about: str, time: str) -> None:
-        """Note a run that waits for approval; the first time counts."""
-        with self._open() as entries:
-            entries.execute("INSERT OR IGNORE INTO asked VALUES (?, ?, ?)", (digest, about, time))
-
-    def asked(self) -> list[tuple[str, str, str]]:
-        """Digests of these runs, when each was asked first, and what it is, in this order."""
-        with self._open() as entries:
-            return [*entries.execute("SELECT digest, time, about FROM asked ORDER BY time, digest")]
-
-    def decide(self, digest: str, said: tuple[str, str, str, str], signature: bytes) -> None:
-        """Note a decision about a run; the latest counts.
-
-        Parameters
-        ----------
-        said : the decision, its last day or nothing, the reason, and when.
-        """
-        with self._open() as entries:
-            row = (digest, *said, signature)
-            entries.execute("INSERT OR REPLACE INTO decided VALUES (?, ?, ?, ?, ?, ?)", row)
-
-    def decision(self, digest: str) -> tuple[str, str, str, str, bytes] | None:
-        """The decision about a run, as of :meth:`decide`, with its signature."""
-        columns = "decision, until, because, time, signature"
-        with self._open() as entries:
-            rows = entries.execute(f"SELECT {columns} FROM decided WHERE digest = ?", (digest,))
-            return next(iter(rows), None)
 
     def spent(self) -> list[str]:
         """A sentence for each account."""
@@ -249,3 +241,199 @@ def code_digest(*modules: str) -> str:
         name = file.relative_to(root) if file.is_relative_to(root) else file.name
         sha.update(f"{name}\0".encode() + file.read_bytes() + b"\0")
     return sha.hexdigest()
+
+
+# Runs that an owner approves one by one
+
+Decision = Literal["approved", "refused", "withdrawn"]
+NOT_OF_A_RUN = ("output", "resume")
+"""Settings that say where the server has its results, and whether it goes on."""
+_SHOWN = 12
+"""First digits of a digest by which people talk of it."""
+
+
+class Standing(NamedTuple):
+    """What is decided of a run, :data:`WAITING` if nothing is, and why."""
+
+    state: str
+    because: str = ""
+
+    def values(self, digest: str) -> dict[str, str]:
+        """What the server gets in place of a registration."""
+        return {APPROVAL: self.state, DIGEST: digest, BECAUSE: self.because}
+
+
+def describe_run(settings: RunConfig, node: NodeConfig) -> dict[str, Any]:
+    """All that makes a run the same one, in a form that JSON has.
+
+    Its keys are ``settings``, ``code`` (SHA-256 of the program and of own modules), ``sent`` (what
+    would leave, to whom, how often) and ``owners`` (numbers and digests of their public keys).
+    """
+    flat = {key: value for key, value in settings.to_flat().items() if key not in NOT_OF_A_RUN}
+    modules = user_content(settings, only=BUILT_IN)
+    return {
+        "settings": flat,
+        "code": {"fedul-flwr": code_digest(), **modules},
+        "sent": [f"{one.what}: to {one.reader}; {one.often}" for one in disclosures(settings)],
+        "owners": _others(node),
+    }
+
+
+def digest_of(about: Mapping[str, Any]) -> str:
+    """SHA-256 of a run as :func:`describe_run` has it, in hexadecimal digits."""
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+
+def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two runs, a line each."""
+    lines = []
+    for part in ("settings", "code"):
+        before, after = then[part], now[part]
+        lines += [
+            f"{key}: {before.get(key, 'nothing')} before, {after.get(key, 'nothing')} now"
+            for key in sorted({*before, *after})
+            if before.get(key) != after.get(key)
+        ]
+    for part in ("sent", "owners"):
+        lines += [f"{part}, new: {one}" for one in now[part] if one not in then[part]]
+        lines += [f"{part}, gone: {one}" for one in then[part] if one not in now[part]]
+    return lines
+
+
+def ask(settings: RunConfig, node: NodeConfig) -> dict[str, str]:
+    """What the server is answered in place of a registration; empty if the run is approved.
+
+    The owner's person finds the run in the ledger.
+    """
+    about = describe_run(settings, node)
+    digest = digest_of(about)
+    approvals = Approvals.of_node(node)
+    approvals.note(digest, about)
+    standing = approvals.standing(digest)
+    return {} if standing.state == "approved" else standing.values(digest)
+
+
+def require_approval(settings: RunConfig, node: NodeConfig) -> None:
+    """Refuse a message of a run that the owner has not approved, or no longer approves."""
+    digest = digest_of(describe_run(settings, node))
+    state, because = Approvals.of_node(node).standing(digest)
+    if state != "approved":
+        raise UserError(
+            f"The node's owner has not approved this run ({digest[:_SHOWN]}, {state})"
+            + (f": {because}" if because else "."),
+            "run-not-approved",
+        )
+
+
+class Approvals(Ledger):
+    """Requests and decisions of an owner.
+
+    Parameters
+    ----------
+    identities : whose key signs decisions; None leaves them unsigned.
+    log : the owner's log; None without one.
+    """
+
+    def __init__(self, file: Path, identities: Identities | None, log: Path | None) -> None:
+        super().__init__(file)
+        self._identities, self._log = identities, log
+
+    @classmethod
+    def of_node(cls, node: NodeConfig) -> Approvals:
+        """Those of the owner of a node with data."""
+        file = ledger_file(node)
+        assert file is not None  # `approve` needs data
+        identities = read_identities(node.identity, node.partition_id)
+        return cls(file, identities, Path(node.log) if node.log else None)
+
+    def note(self, digest: str, about: Mapping[str, Any]) -> None:
+        """Note that the server has asked for a run; the first time counts."""
+        with self._open() as entries:
+            row = (digest, json.dumps(about, sort_keys=True), _now())
+            entries.execute("INSERT OR IGNORE INTO asked VALUES (?, ?, ?)", row)
+
+    def runs(self) -> dict[str, tuple[str, dict[str, Any]]]:
+        """When the server first asked, and what, by digest; the latest last."""
+        with self._open() as entries:
+            rows = entries.execute("SELECT digest, time, about FROM asked ORDER BY time, digest")
+            return {digest: (time, json.loads(about)) for digest, time, about in rows}
+
+    def find(self, text: str) -> str:
+        """The digest that begins with ``text``."""
+        matches = [digest for digest in self.runs() if digest.startswith(text.lower())]
+        if len(matches) != 1 or not text:
+            raise UserError(
+                f"{text!r} begins {len(matches)} digests of runs; deploy runs list has all.",
+                "unknown-name",
+            )
+        return matches[0]
+
+    def decide(
+        self, digest: str, decision: Decision, *, until: date | None = None, because: str = ""
+    ) -> None:
+        """Note a decision, which replaces earlier ones."""
+        last = "" if until is None else until.isoformat()
+        said = (decision, last, because, _now())
+        signature = b""
+        if self._identities is not None:
+            signature = self._identities.sign(_APPROVAL, _row(digest, said)).tobytes()
+        with self._open() as entries:
+            row = (digest, *said, signature)
+            entries.execute("INSERT OR REPLACE INTO decided VALUES (?, ?, ?, ?, ?, ?)", row)
+        if self._log is not None:
+            words = decision + (f" until {last}" if last else "")
+            words += f": {because}" if because else ""
+            note_decision(self._log, digest, words)
+
+    def standing(self, digest: str) -> Standing:
+        """What is decided of a run now."""
+        columns = "decision, until, because, time, signature"
+        with self._open() as entries:
+            rows = entries.execute(f"SELECT {columns} FROM decided WHERE digest = ?", (digest,))
+            row = next(iter(rows), None)
+        if row is None:
+            return Standing(WAITING)
+        *said, signature = row
+        if self._identities is not None:
+            self._check(self._identities, digest, tuple(said), signature)
+        decision, until, because, _ = said
+        today = datetime.now(UTC).date()
+        if decision == "approved" and until and today > date.fromisoformat(until):
+            return Standing(WAITING, f"its approval ended on {until}")
+        return Standing(decision, because)
+
+    def _check(
+        self, identities: Identities, digest: str, said: tuple[str, ...], signature: bytes
+    ) -> None:
+        try:
+            stored = np.frombuffer(signature, np.uint8)
+            identities.check(identities.client, _APPROVAL, _row(digest, said), stored)
+        except UserError:
+            raise OwnDataError(
+                f"The decision about run {digest[:_SHOWN]} in {self.file} is not signed "
+                "with this owner's key: decide again with fedul-flwr deploy runs.",
+                "signature-wrong",
+            ) from None
+
+
+_APPROVAL = Purpose("approval", 0, 0, b"")
+
+
+def _row(digest: str, said: tuple[str, ...]) -> bytes:
+    return json.dumps([digest, *said]).encode()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _others(node: NodeConfig) -> list[str]:
+    """All owners in the node's list, with a digest of the key of each."""
+    if not node.identity:
+        return []
+    listed = (Path(node.identity).expanduser() / OWNERS_FILE).read_text(encoding="utf-8")
+    owners = (line.split() for line in listed.splitlines() if line.strip())
+    return [
+        printable(f"{number} {' '.join(name)} {hashlib.sha256(key.encode()).hexdigest()[:16]}")
+        for number, _, key, *name in owners
+    ]

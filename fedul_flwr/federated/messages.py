@@ -106,6 +106,14 @@ LEARNED, PRIOR_FIT = "learned-priors", "prior-fit"
 """Names under which a client keeps the class priors of its sets that it has learned, and under
 which a simulation's clients write how well the priors that they were told fit, to be scored."""
 
+KEYS, PEERS, SHARES, PART = "sum-keys", "sum-peers", "sum-shares", "sum-part"
+CONFIRM, UNMASK = "sum-confirm", "sum-unmask"
+SUM_PHASES = (KEYS, PEERS, SHARES, PART, CONFIRM, UNMASK)
+"""Phases of a secure sum: two once a run; one before the vectors, which come as the reply of a
+training message or of :data:`PART`; one or two after them."""
+
+MASKED = "masked"
+"""Name of the array in which a vector travels."""
 PHASE = "query.phase"
 """Message type of a method's extra phases."""
 

@@ -19,8 +19,8 @@ from fedul_flwr.data.types import Arrays, InputShape, l2_norm
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.ledger import Asked
-from fedul_flwr.federated.masked_update import fewest_summed
 from fedul_flwr.federated.messages import ARRAYS
+from fedul_flwr.federated.secure_sum import fewest_summed
 
 ACCEPTED, AT_ROUND = "accepted-model", "of round"
 """Name under which a client keeps the last model that it accepted, and the array of its round."""

@@ -5,45 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from torch import nn
 
-from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.local_data import own_data
 from fedul_flwr.data.run_files.store import PERSONAL_MODEL
 from fedul_flwr.data.safe_files import save_arrays
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Content, OwnPoints
-from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import LEARNED
 from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
 from fedul_flwr.learning.personal import Personal, own_head, own_statistics
 from fedul_flwr.learning.plan import LocalPlan, local_plan
 
 
-class ClientParts(Protocol):
-    """What a personal model is made from; every method's client has it."""
-
-    settings: RunConfig
-    node: NodeConfig
-    state: ClientState
-
-    @property
-    def data(self) -> Any:
-        """The client's data, with ``own_points``."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The class model."""
-
-    def own_file(self, name: str) -> Path:
-        """A file of the client's own."""
-
-
-def make_personal(client: ClientParts, content: Content) -> None:
+def make_personal(client: Any, content: Content) -> None:
     """Make the client's personal model, and write it with what is known of both models.
 
     A simulation's file has the arrays that differ from the run's model. An owner's has all of them,
@@ -51,6 +28,7 @@ def make_personal(client: ClientParts, content: Content) -> None:
 
     Parameters
     ----------
+    client : a :class:`fedul_flwr.federated.client.Client`.
     content : the run's model, and its round.
     """
     kind, plan = client.settings.personal, local_plan(client.settings)
@@ -86,7 +64,7 @@ def make_personal(client: ClientParts, content: Content) -> None:
         print(f"Client {client.node.partition_id}: {in_words(about)} It is in {file}.")
 
 
-def _points(client: ClientParts) -> OwnPoints:
+def _points(client: Any) -> OwnPoints:
     """What it learns from, with class shares of sets as the client has learned them, if it has."""
     points: OwnPoints = client.data.own_points
     learned = client.state.load(LEARNED, sys.maxsize) if points.priors is not None else {}

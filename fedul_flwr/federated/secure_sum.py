@@ -1,18 +1,25 @@
-"""The server's part of secure sums: it reads sums over clients, and no client's part.
+"""What the server reads as a sum over clients alone: a client's part, and the server's.
+
+With ``secure-sum = "on"`` a client sends one vector of 32-bit words under masks
+(:mod:`fedul_flwr.secure.vector_sum`): the change of its model times its weight, in fixed point, and
+a few numbers, its weight and its metrics among them. Other sums are of numbers alone
+(:class:`Summed`).
 
 Two phases begin a session, once a run and again when a client joins; one comes before the messages
-that ask for vectors and one after the replies, or two if the owners have identities. Vectors and
-masks are those of :mod:`fedul_flwr.federated.masked_update` and
-:mod:`fedul_flwr.secure.vector_sum`.
+that ask for vectors and one after the replies, or two if the owners have identities.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from functools import cached_property, partial
 from logging import INFO, WARNING
 from typing import Any, cast
 
@@ -20,37 +27,34 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Arrays, Content, Value, count
+from fedul_flwr.config.base import setting_error
+from fedul_flwr.config.method_settings import XCLPSettings
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.sections import DPSettings
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import Arrays, Content, Floats, Value, count, l2_norm, number
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError, UserError
-from fedul_flwr.federated.ledger import Asked
-from fedul_flwr.federated.masked_update import (
-    BEGUN,
-    CONFIRM,
-    DIGEST,
-    FIRST_METRIC,
-    HEADS,
-    KEYS,
-    LARGEST_WEIGHT,
-    MASKED,
-    PART,
-    PEERS,
-    ROUND,
-    SHARES,
-    UNMASK,
-    Layout,
-    Summed,
-    common_records,
-    largest_change,
-    tail_of,
-)
+from fedul_flwr.federated.client_data import ClientState
+from fedul_flwr.federated.clients import ClientRegistry
+from fedul_flwr.federated.ledger import Asked, Ledger, ledger_file, question, spender
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
+    CONFIRM,
+    KEYS,
+    MASKED,
     METRICS,
     NORMALIZER,
     NUM_POINTS,
     OF,
+    PART,
+    PEERS,
+    SETUP,
+    SHARES,
+    UNMASK,
     WEIGHT,
     PlainArray,
     array_record,
@@ -59,13 +63,23 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
-from fedul_flwr.federated.replies import reports_of, summed_names
-from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED
+from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr.federated.updates import reports_of, summed_names
+from fedul_flwr.learning.variates import CONTROL
+from fedul_flwr.propagation.privacy import fresh_gaussians
+from fedul_flwr.secure.identities import (
+    SIGNATURE_BYTES,
+    UNSIGNED,
+    Identities,
+    Purpose,
+    read_identities,
+)
 from fedul_flwr.secure.messages import (
     COMPLAINT,
+    PeerError,
     check_complaint,
     checked_array,
+    complain,
     judge,
     subjects,
 )
@@ -75,6 +89,7 @@ from fedul_flwr.secure.session import (
     FROM,
     KEY_BYTES,
     NONCE,
+    PARTICIPANTS,
     PRIVATE,
     SIGNATURES,
     TO,
@@ -82,10 +97,21 @@ from fedul_flwr.secure.session import (
     bytes_array,
     check_key,
     is_sealed,
+    new_key,
     participants_message,
+    require_enough,
 )
 from fedul_flwr.secure.vector_sum import (
     COMPLETE,
+    DIGITS,
+    FIXED_DIGITS,
+    HOLDERS,
+    LAST,
+    PRESENT,
+    SEALED,
+    SENDERS,
+    SHARE_SENDERS,
+    Member,
     Opened,
     Pairs,
     SumServer,
@@ -93,11 +119,551 @@ from fedul_flwr.secure.vector_sum import (
     TooFewLeftError,
     Words,
     apart_message,
+    confirm,
+    dequantize,
     fixed_numbers,
+    fixed_words,
+    join_sum,
+    mask_vector,
     neighbors,
+    offer_shares,
+    quantize,
+    quorum,
+    require_question,
     spare,
+    step_size,
+    survivors_of,
+    unmask,
     whole_numbers,
+    whole_words,
 )
+
+
+class Summed(StrEnum):
+    """What is summed; value ``of`` of phase :data:`PART`. In a round they come in this order."""
+
+    COLUMNS = "columns"
+    """Sums of columns and of their squares over all points, once (``standardize-sum``)."""
+    SETS = "sets"
+    """What clients know of their sets, once (``test-prior = "sets"``, ``fedul.fewer-sets``)."""
+    HEAD = "head"
+    """Sums of soft labels for a head in closed form, first by what is stated of points."""
+    REFINED = "refined-head"
+    """The same by posteriors."""
+    REFINED_AGAIN = "twice-refined-head"
+    """And again."""
+    UPDATE = "update"
+    """Updates of a round."""
+    HELDOUT = "heldout"
+    """Losses on held-out points (``selection = "heldout"``)."""
+
+    def number(self, round_number: int) -> int:
+        """Number of the sum in its run: later ones have larger numbers, and once a run is once."""
+        if self in ONCE:
+            return 1 + ONCE.index(self)
+        of_round = [of for of in Summed if of not in ONCE]
+        return 1 + len(ONCE) + (round_number - 1) * len(of_round) + of_round.index(self)
+
+    def tail(self, count: int) -> Tail:
+        """The form of a vector of ``count`` numbers."""
+        digits = {Summed.COLUMNS: DIGITS, **dict.fromkeys(HEADS, FIXED_DIGITS)}
+        return Tail(count, digits.get(self, NUMBERS.digits))
+
+
+ONCE = (Summed.COLUMNS, Summed.SETS)
+"""Sums that are made once a run, and of no model."""
+HEADS = (Summed.HEAD, Summed.REFINED, Summed.REFINED_AGAIN)
+"""Sums of which a head follows, many numbers of floating point."""
+
+ROUND, DIGEST = "server-round", "digest"
+"""Of which round a sum is, and the digest of what will come with the request for a vector."""
+
+BEGUN, LARGEST_WEIGHT = "round", "largest-weight"
+"""Values of phases: the round in which a session began; a weight that no client exceeds."""
+
+BOUND = 8.0
+"""Largest change of a weight of the model in a round without ``max-update-norm``."""
+BUFFER_BOUND = 4096.0
+"""The same of a batch-norm statistic."""
+CONTROL_BOUND = 64.0
+"""Largest change of a value of SCAFFOLD's variates, which are gradients."""
+
+SLOTS = 64
+"""Fewest numbers that travel with an update: weight, count, weight times a_i (FedNova), metrics."""
+FIRST_METRIC = 3
+NUMBERS = Tail(SLOTS, 4)
+"""Where they are in a vector: last, each in four words."""
+_STEPS = 2**64
+"""Steps of one: numbers are added exactly, as multiples of 2^-64."""
+_STORED, _SUMMANDS, _MODEL = "secure-sum", "summands", "model"
+
+
+# The vector
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Order and range of the values of a vector."""
+
+    shapes: Mapping[tuple[str, str], tuple[int, ...]]
+    bounds: Mapping[tuple[str, str], float]
+    tail: Tail = NUMBERS
+
+    @classmethod
+    def of(
+        cls,
+        records: Mapping[str, Arrays],
+        buffers: Collection[str],
+        largest: float,
+        tail: Tail = NUMBERS,
+    ) -> Layout:
+        """The layout of an update of ``records``, the arrays that the server has sent."""
+        shapes, bounds = {}, {}
+        for record, arrays in records.items():
+            for name, array in arrays.items():
+                if np.issubdtype(array.dtype, np.floating):
+                    shapes[record, name] = array.shape
+                    free = BUFFER_BOUND if name in buffers else BOUND
+                    bounds[record, name] = CONTROL_BOUND if record == CONTROL else largest or free
+        return cls(shapes, bounds, tail)
+
+    @property
+    def size(self) -> int:
+        """Number of words."""
+        values = sum(int(np.prod(shape)) for shape in self.shapes.values())
+        return values + self.tail.size
+
+    def words(
+        self,
+        changes: Mapping[tuple[str, str], Floats],
+        numbers: Sequence[float],
+        clients: int,
+        rng: np.random.Generator,
+    ) -> Words:
+        """One client's vector."""
+        parts = []
+        for key in self.shapes:
+            values, bound = changes[key].ravel(), self.bounds[key]
+            if not (np.abs(values) <= bound).all():
+                raise UserError(
+                    f"A value of its update is not finite, or beyond {bound:g}, the range of a "
+                    "secure sum: lower the learning rate, or clip updates by max-update-norm.",
+                    "update-too-large",
+                )
+            parts.append(quantize(values, bound, clients, rng))
+        return np.concatenate([*parts, write_numbers(numbers, self.tail)])
+
+    def read(
+        self, words: Words, clients: int
+    ) -> tuple[dict[tuple[str, str], Floats], NDArray[np.float64]]:
+        """Sums of all clients' changes and numbers from the sum of their vectors."""
+        changes, at = {}, 0
+        for key, shape in self.shapes.items():
+            count = int(np.prod(shape))
+            total = dequantize(words[at : at + count], self.bounds[key], clients)
+            changes[key] = total.reshape(shape)
+            at += count
+        return changes, read_numbers(words[at:], self.tail)
+
+
+def largest_change(settings: RunConfig) -> float:
+    """Largest absolute value of an entry of a clipped update with its noise; 0 if none is clipped.
+
+    A client's noise is at most 8.6 / √3 times z·C, as :data:`FEWEST` is 3.
+    """
+    privacy = settings[DPSettings]
+    if privacy.clipping == "none":
+        return settings.max_update_norm
+    return privacy.norm * (1 + 6 * privacy.noise_multiplier)
+
+
+def add_noise(
+    changes: Mapping[tuple[str, str], Floats], privacy: DPSettings, step: float, least: int
+) -> dict[tuple[str, str], Floats]:
+    """``changes`` with one client's part of the noise of a differentially private sum.
+
+    The sum over ``least`` clients or more has the standard deviation z·C or more. Noise is a
+    multiple of ``step``: with 1,024 steps a deviation and more, parts of it add up as Gaussian
+    numbers do (Kairouz, Liu and Steinke 2021). Rounding lengthens an update of d values by √d steps
+    at most, which the noise covers.
+    """
+    size = sum(value.size for value in changes.values())
+    sensitivity = privacy.norm + step * math.sqrt(size)
+    deviation = privacy.noise_multiplier * sensitivity / math.sqrt(least)
+    if deviation < 1024 * step:
+        why = "it is too small for the steps of a secure sum among so many clients"
+        multiplier = privacy.noise_multiplier
+        raise setting_error("dp.noise-multiplier", multiplier, why, "setting-breaks-privacy")
+    return {
+        key: value
+        + step * np.rint(deviation / step * fresh_gaussians(value.size)).reshape(value.shape)
+        for key, value in changes.items()
+    }
+
+
+def tail_of(settings: RunConfig, num_classes: int) -> Tail:
+    """The numbers of an update: as many as the method declares, at least :data:`SLOTS`."""
+    declared = reports_of(settings).values()
+    needed = FIRST_METRIC + sum(numbers.zeros(num_classes).size for numbers in declared)
+    return Tail(max(SLOTS, needed), NUMBERS.digits)
+
+
+def write_numbers(numbers: Sequence[float], tail: Tail = NUMBERS) -> Words:
+    """Numbers as words of a vector's tail, whose sums over clients cannot overflow."""
+    if len(numbers) > tail.numbers:
+        raise UserError(
+            f"An update in this secure sum has at most {tail.numbers - FIRST_METRIC} metrics.",
+            "message-out-of-range",
+        )
+    if not np.isfinite(numbers).all():
+        raise UserError("A number of its update is not finite.", "message-out-of-range")
+    steps = in_steps(numbers)
+    return whole_words([*steps, *[0] * (tail.numbers - len(steps))], tail.digits)
+
+
+def read_numbers(words: Words, tail: Tail = NUMBERS) -> Floats:
+    """Sums of numbers from the sums of the words of :func:`write_numbers`."""
+    return from_steps(whole_numbers(words, tail.digits))
+
+
+def in_steps(numbers: Iterable[float]) -> list[int]:
+    """Finite numbers as multiples of 2^-64, rounded."""
+    return [round(Fraction(number) * _STEPS) for number in numbers]
+
+
+def from_steps(steps: Sequence[int]) -> Floats:
+    """The numbers of :func:`in_steps`, or sums of them."""
+    return np.array([number / _STEPS for number in steps])
+
+
+def common_records(records: Mapping[str, Arrays], model: Arrays, name: str) -> dict[str, Arrays]:
+    """The records that all clients of a round get: the model, and SCAFFOLD's variate."""
+    return {name: model, **{key: records[key] for key in records if key == CONTROL}}
+
+
+# The client
+
+
+def fewest_summed(settings: RunConfig) -> int:
+    """Fewest clients in a sum: 3, or more with ``xclp.min-labeled-clients``."""
+    codes = settings.find(XCLPSettings)
+    return max(FEWEST, codes.min_labeled_clients if codes else 0)
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a client returns after a round of training."""
+
+    arrays: Arrays
+    num_examples: int
+    metrics: Mapping[str, Any]
+    records: Mapping[str, Arrays] = field(default_factory=dict)
+
+
+class MaskedUpdates:
+    """A client's part in secure sums."""
+
+    def __init__(
+        self,
+        settings: RunConfig,
+        node: NodeConfig,
+        state: ClientState,
+        part: Callable[[Summed, Content], Sequence[int] | Floats],
+    ) -> None:
+        self._settings, self._node, self._state, self._part_of = settings, node, state, part
+        self._client = node.partition_id
+        file = ledger_file(node)
+        self._ledger = Ledger(file) if file else None
+
+    def on_phase(self, name: str, content: Content) -> Content:
+        """Answer one of :data:`SUM_PHASES`; a complaint names whose message cannot be used."""
+        if not self._settings.has_sums:
+            raise UserError(
+                "The server asked for a secure sum that this run does not have.",
+                "server-asks-too-much",
+            )
+        answers = {KEYS: self._keys, PEERS: self._peers, SHARES: self._shares, PART: self._part}
+        answers |= {CONFIRM: self._confirm, UNMASK: self._unmask}
+        try:
+            state, reply = answers[name](content)
+        except PeerError as error:
+            return Content(arrays=dict(complain(error)[1]))
+        self._state.set_ephemeral(_STORED, dict(state))
+        return Content(arrays=dict(reply))
+
+    def accept(self, of: Summed, asked: Asked) -> None:
+        """Refuse to compute numbers from anything but what was announced for this sum."""
+        state = self._stored()
+        if OF not in state:
+            raise UserError(
+                "The server asked for a part of a sum out of turn.", "server-out-of-turn"
+            )
+        require_question(state, self._question(state, asked.digest))
+        number = asked.values.get(ROUND, int(state[ROUND]))
+        announced, last = (_of(state), int(state[ROUND])), self._settings.num_rounds
+        if (of, number) != announced or number > last:
+            raise UserError(
+                f"The server asked for {of} in round {number} of {last}, and has announced "
+                f"{' in round '.join(map(str, announced))}.",
+                "server-out-of-turn",
+            )
+        same = f"{of} {self._node.data} ".encode() + asked.model
+        state = {**state, _MODEL: bytes_array(hashlib.sha256(same).digest())}
+        self._refuse_others(state, state[PRESENT].tolist())
+        self._state.set_ephemeral(_STORED, state)
+
+    def _question(self, state: Arrays, asked: bytes) -> bytes:
+        setup = self._state.values(SETUP)
+        largest = float(state[LARGEST_WEIGHT])
+        of, server_round = _of(state), int(state[ROUND])
+        return question(self._state.run, setup, of, server_round, largest, asked)
+
+    def _groups(self, state: Arrays) -> list[tuple[bytes, str, bool]]:
+        """What is summed over one group of clients: a key, a name, and whether the group must stay:
+        that of a model's sums, and if the owner wants it that of all sums of a run."""
+        run = hashlib.sha256(f"run {self._state.run}".encode()).digest()
+        return [
+            (state[_MODEL].tobytes(), "The same", not self._node.allow_regrouping),
+            (run, "What this run asks for", self._node.fixed_clients),
+        ]
+
+    def _refuse_others(self, state: Arrays, clients: Sequence[int]) -> None:
+        """Refuse a sum of what was summed before over others: two sums tell the difference."""
+        for key, what, must_stay in self._groups(state):
+            before = self._ledger.clients_of(key) if self._ledger and must_stay else None
+            if before is not None and before != [*clients]:
+                odd = ", ".join(map(str, sorted({*before} ^ {*clients})))
+                seed = " or begin with another seed," * (_of(state) not in ONCE)
+                raise UserError(
+                    f"{what} was summed before over other clients: both sums together would tell "
+                    f"the part of client(s) {odd}. Ask all clients of that sum,{seed} or let the "
+                    "owners allow it (limits allow-regrouping, fixed-clients).",
+                    "server-names-others",
+                )
+
+    @property
+    def _member(self) -> Member:
+        return Member(self._client, int(self._stored()[BEGUN]), self._pinned)
+
+    def mask(
+        self,
+        update: Update,
+        start: Mapping[str, Arrays],
+        shares: Arrays,
+        asked: Asked,
+        buffers: Collection[str],
+    ) -> Update:
+        """The update as a masked vector, with its metrics' names, each with the value 1."""
+        state, privacy = self._stored(), self._settings[DPSettings]
+        trained = {ARRAYS: update.arrays, **update.records}
+        num_examples, metrics = update.num_examples, update.metrics
+        is_private = privacy.clipping != "none"
+        if is_private and not num_examples:
+            raise UserError(
+                "The client had nothing to learn from, and with dp.clipping = "
+                f"{privacy.clipping!r} every client of a round must return an update.",
+                "nothing-to-learn",
+            )
+        weight = self._weight(num_examples, float(state[LARGEST_WEIGHT]))
+        normalizer = float(metrics.get(NORMALIZER, 0.0))
+        scale = weight / normalizer if weight and self._settings.base == "fednova" else weight
+        names = cast(list[str], self._state.values(SETUP)["class-names"])
+        tail = tail_of(self._settings, len(names))
+        layout = Layout.of(start, buffers, largest_change(self._settings), tail)
+        changes = {
+            (record, name): np.asarray(trained[record][name], np.float64)
+            for record, name in layout.shapes
+        }
+        for record, name in changes:
+            if record != CONTROL:
+                changes[record, name] -= start[record][name]
+        for norm in (self._settings.max_update_norm, privacy.norm * is_private):
+            length = l2_norm(changes.values()) if norm else 0.0
+            if length:
+                factor = min(1.0, norm / length)
+                changes = {key: value * factor for key, value in changes.items()}
+        for record, name in changes:
+            changes[record, name] *= float(weight > 0) if record == CONTROL else scale
+        numbers = [weight, float(weight > 0), weight * normalizer]
+        added = summed_names(reports_of(self._settings))
+        for key, _ in metric_forms(metrics):
+            factor = float(weight > 0) if key in added else weight
+            numbers += [factor * float(one) for one in np.atleast_1d(metrics[key])]
+        clients = int(state[_SUMMANDS])
+        if is_private:
+            step = step_size(largest_change(self._settings), clients)
+            changes = add_noise(changes, privacy, step, quorum(clients))
+        rng = stream(self._settings.seed, "rounding", 1 + 2 * int(state[ROUND]), self._client)
+        words = layout.words(changes, numbers, clients, rng)
+        renewed, masked = self._masked(shares, words, asked, tail)
+        if is_private:  # clients open no sum with less noise than z·C
+            spender(self._node)("updates", privacy.noise_multiplier**-2)
+        self._state.set_ephemeral(_STORED, dict(renewed))
+        forms = {key: [1.0] * size if size >= 0 else 1.0 for key, size in metric_forms(metrics)}
+        return Update({MASKED: masked}, int(num_examples > 0), forms)
+
+    def _masked(
+        self, shares: Arrays, words: Words, asked: Asked, tail: Tail
+    ) -> tuple[Arrays, Words]:
+        """State after a vector, and the vector under its masks."""
+        state = self._stored()
+        what = self._question(state, asked.digest)
+        try:
+            renewed, masked = mask_vector(self._member, state, shares, words, what, tail)
+        except PeerError as error:
+            # A complaint in place of a vector would be another kind of reply: it follows when the
+            # next sum begins, and this client drops out of this one.
+            subjects = {COMPLAINT: np.array(error.peers, np.int64)}
+            self._state.set_ephemeral(_STORED, {**state, **subjects})
+            raise UserError(str(error), error.code) from error
+        if self._ledger and not self._ledger.answer(self._state.run, int(state[LAST])):
+            raise self._answered(int(state[LAST]))
+        return renewed, masked
+
+    def _answered(self, number: int) -> UserError:
+        return UserError(
+            f"The server asked again for secure sum {number}, or an earlier one: this client has "
+            "answered.",
+            "server-out-of-turn",
+        )
+
+    def _part(self, content: Content) -> tuple[Arrays, Arrays]:
+        """Numbers of this client alone, masked."""
+        named = content.values.get(OF)
+        if named not in {*Summed} - {Summed.UPDATE}:
+            raise UserError("The server did not say which sum it asks for.", "message-incomplete")
+        of = Summed(str(named))
+        of_sum = {SEALED, SHARE_SENDERS}
+        shares = {key: array for key, array in content.arrays.items() if key in of_sum}
+        sent = {key: array for key, array in content.arrays.items() if key not in shares}
+        asked = Asked({ARRAYS: sent}, content.values)
+        self.accept(of, asked)
+        numbers: Any = self._part_of(of, Content(sent, content.values))
+        tail = of.tail(len(numbers))
+        words = fixed_words(numbers) if of in HEADS else whole_words(numbers, tail.digits)
+        state, masked = self._masked(shares, words, asked, tail)
+        return state, {MASKED: masked}
+
+    def _weight(self, num_examples: int, largest: float) -> float:
+        if self._settings.client_weights == "uniform":
+            return float(num_examples > 0)
+        if not num_examples <= largest:
+            raise UserError(
+                "The server named a largest weight that is below this client's.",
+                "server-asks-too-much",
+            )
+        return num_examples / largest
+
+    def _keys(self, content: Content) -> tuple[Arrays, Arrays]:
+        nonce = checked_array("The server sent", content.arrays, NONCE, np.uint8, (KEY_BYTES,))
+        begun = number(content, BEGUN)
+        before = self._state.ephemeral(_STORED)
+        # A second session must not ask for the sum of a round to which this client has sent.
+        unsent = HOLDERS in before and SENDERS not in before
+        last = before.get(LAST, np.array(0, np.int64)) - np.int64(unsent)
+        state, reply = new_key(self._purpose(begun, nonce.tobytes()), self._identities)
+        stays = {LAST: np.array(last, np.int64), **self._complaint()}
+        return {**state, BEGUN: np.array(begun, np.int64), **stays}, reply
+
+    def _peers(self, content: Content) -> tuple[Arrays, Arrays]:
+        state = self._stored()
+        purpose = self._purpose(int(state[BEGUN]), state[NONCE].tobytes())
+        joined, reply = join_sum(
+            {PRIVATE: state[PRIVATE]}, self._client, content.arrays, purpose, self._identities
+        )
+        return {**joined, BEGUN: state[BEGUN], LAST: state[LAST], **self._complaint()}, reply
+
+    def _complaint(self) -> Arrays:
+        """The complaint that this client has not made yet, if there is one."""
+        state = self._state.ephemeral(_STORED)
+        return {name: state[name] for name in state.keys() & {COMPLAINT}}
+
+    def _shares(self, content: Content) -> tuple[Arrays, Arrays]:
+        state = dict(self._stored())
+        if COMPLAINT in state:
+            peers = [*map(int, state.pop(COMPLAINT))]
+            self._state.set_ephemeral(_STORED, state)
+            if here := [p for p in peers if p in content.arrays.get(PARTICIPANTS, ())]:
+                raise PeerError(f"Client {here[0]} sent shares that do not open.", *here)
+        largest, named = content.values.get(LARGEST_WEIGHT), content.values.get(OF)
+        if not isinstance(largest, float) or not 1 <= largest <= 2.0**40 or named not in {*Summed}:
+            raise UserError("The server did not say what a secure sum is of.", "message-incomplete")
+        of, server_round = Summed(str(named)), count(content, ROUND)
+        asked = checked_array("The server sent", content.arrays, DIGEST, np.uint8, (KEY_BYTES,))
+        last = self._ledger.last_answer(self._state.run) if self._ledger else 0
+        if (sum_number := of.number(server_round)) <= last:
+            raise self._answered(sum_number)
+        terms = {
+            **{OF: np.array([*Summed].index(of)), ROUND: np.array(server_round)},
+            LARGEST_WEIGHT: np.array(largest),
+        }
+        what = self._question(terms, asked.tobytes())
+        state, reply = offer_shares(self._member, state, content.arrays, sum_number, what)
+        present = content.arrays[PARTICIPANTS]
+        require_enough(present, self._fewest)
+        return {**state, **terms, _SUMMANDS: np.array(len(present))}, reply
+
+    def _confirm(self, content: Content) -> tuple[Arrays, Arrays]:
+        state = self._stored()
+        if self._identities is None:
+            raise UserError(
+                "The server asked for a signature of an owner without an identity.",
+                "server-asks-too-much",
+            )
+        signed, signature = confirm(
+            state, self._client, content.arrays, self._identities, self._fewest
+        )
+        self._record_list(state, content)
+        return signed, {SIGNATURES: signature}
+
+    def _unmask(self, content: Content) -> tuple[Arrays, Arrays]:
+        state = self._stored()
+        opened = unmask(state, self._client, content.arrays, self._identities, self._fewest)
+        if not self._pinned:  # else it has signed the list
+            self._record_list(state, content)
+        return opened
+
+    def _record_list(self, state: Arrays, content: Content) -> None:
+        """Note over whom this is summed, or refuse if it was over others before."""
+        listed = survivors_of(state, self._client, content.arrays)
+        self._refuse_others(state, listed)
+        if self._ledger:
+            for key, _, _ in self._groups(state):
+                self._ledger.sign(key, listed)
+
+    @property
+    def _fewest(self) -> int:
+        """Fewest clients of a sum that this client takes part in."""
+        limit = self._node.min_labeled_clients if self._node.data else 0
+        return max(fewest_summed(self._settings), limit)
+
+    @property
+    def _pinned(self) -> bool:
+        """Whether this owner knows the others by their identities."""
+        return self._identities is not None
+
+    @cached_property
+    def _identities(self) -> Identities | None:
+        return read_identities(self._node.identity, self._client)
+
+    def _purpose(self, begun: int, nonce: bytes) -> Purpose:
+        return Purpose("sum", self._state.run, begun, nonce)
+
+    def _stored(self) -> Arrays:
+        stored = self._state.ephemeral(_STORED)
+        if not stored:
+            raise UserError(
+                "The server asked for a secure sum that this client has not joined.", "not-sent-yet"
+            )
+        return stored
+
+
+def _of(state: Arrays) -> Summed:
+    """What the sum is of for which this client has shared masks."""
+    return list(Summed)[int(state[OF])]
+
+
+# The server
 
 _ORIGIN = "Client {} sent for a secure sum"
 MOST_TIMES_MEDIAN = 2**16

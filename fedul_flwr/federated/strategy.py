@@ -59,12 +59,17 @@ from fedul_flwr.config.shared import starts_from_names
 from fedul_flwr.data.class_priors import uniform_prior
 from fedul_flwr.data.types import Arrays, Content, Floats, Value, below, count
 from fedul_flwr.errors import NoUpdateError, UserError
-from fedul_flwr.federated.client_policy import ClientPolicy, policy_for
+from fedul_flwr.federated.clients import (
+    ClientPolicy,
+    ClientRegistry,
+    ClientReport,
+    Registration,
+    policy_for,
+)
 from fedul_flwr.federated.columns import ColumnPooling
 from fedul_flwr.federated.dp import PrivateMean
 from fedul_flwr.federated.grid import GridProxy, RoundLog, RoundRecord
 from fedul_flwr.federated.heads import ClosedFormHeads
-from fedul_flwr.federated.masked_update import Summed, from_steps
 from fedul_flwr.federated.messages import (
     ARRAYS,
     HEAD_SCALE,
@@ -79,18 +84,14 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport, Registration
-from fedul_flwr.federated.replies import (
+from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr.federated.secure_sum import SecureSums, Summed, from_steps
+from fedul_flwr.federated.updates import (
     LOSS,
     Numbers,
     Reports,
-    UpdateValidator,
-    reports_of,
-    summed_names,
-)
-from fedul_flwr.federated.secure_sum import SecureSums
-from fedul_flwr.federated.updates import (
     UpdateCodec,
+    UpdateValidator,
     average_buffers,
     client_weights,
     dump_base_state,
@@ -99,7 +100,9 @@ from fedul_flwr.federated.updates import (
     merge,
     mix,
     refuse_non_finite,
+    reports_of,
     strip,
+    summed_names,
 )
 from fedul_flwr.secure.vector_sum import TooFewLeftError
 
@@ -126,13 +129,7 @@ class Strategy(FlowerStrategy):
 
     Attributes
     ----------
-    num_classes : K.
     round_offset : rounds already done, when a run resumes.
-    registry : the clients of the run.
-    policy : which of them take part in a round.
-    registration : how they come into the run.
-    codec : how models travel.
-    validator : what a reply must be.
     rate_factor : what the step size of the server's own training is multiplied by (`plateau`).
     plateau_config : what clients are told for their step sizes in the next round (`plateau`).
     sums : opens secure sums; ``None`` in a run without any.
@@ -211,6 +208,12 @@ class Strategy(FlowerStrategy):
         return cls.trains_at_server or settings[LabelSourceSettings].labels_at == "server"
 
     @classmethod
+    def trains_alone(cls, settings: RunConfig) -> bool:
+        """Whether the server trains, and no client takes part."""
+        del settings
+        return False
+
+    @classmethod
     def trains_in_turn(cls, settings: RunConfig, turn: str) -> bool:
         """Whether the server trains ``"before"`` or ``"after"`` the clients, or ``"parallel"``."""
         chosen = settings[ServerTrainingSettings].when
@@ -252,42 +255,15 @@ class Strategy(FlowerStrategy):
         prior = self.settings.class_priors()
         return uniform_prior(self.num_classes) if prior is None else checked_prior(prior)
 
-    def stage_start(self, round_number: int) -> int:
-        """First round of the stage that a round belongs to; `plateau` restarts in each stage."""
-        return self.policy.stage_start(round_number)
-
-    def accept_client(self, report: ClientReport, answer: Content) -> None:
-        """Check a client's answer to ``setup``; set ``report.reason`` to refuse the client.
-
-        It is called again for a client that was restarted.
-
-        Raises
-        ------
-        BadMessageError
-            If the answer is malformed; the client counts as failed.
-        UserError
-            If the run must not start with such a client. Later in the run the client is refused
-            instead.
-        """
-        self.policy.accept(report, answer)
-
-    def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
-        """Use the answers of all accepted clients, by partition; called when one was added."""
-        self.policy.changed(answers)
-
-    def sample(self, round_number: int) -> list[ClientRef]:
-        """Clients of a round: all, or as many as `fraction-train` says."""
-        return self.policy.sample(round_number)
-
     def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
-        """Clients that train in a round: the sample, after extra phases with it if there are any.
+        """Clients that train in a round: the policy's, after extra phases with them if any.
 
         Parameters
         ----------
         arrays : the model that the round starts from.
         """
         del arrays, grid
-        return self.sample(round_number)
+        return self.policy.sample(round_number)
 
     def learn_labels(self, arrays: ArrayRecord, round_number: int) -> tuple[ArrayRecord, float]:
         """``arrays`` after a round of training on the server's labels, and the mean loss."""
@@ -365,8 +341,8 @@ class Strategy(FlowerStrategy):
             for name, value in self.client_config().items()
         }
 
-    def begin_round(self, server_round: int, arrays: ArrayRecord) -> int:
-        """Start a round's record; returns the round's number, counted over resumed runs."""
+    def begin_round(self, server_round: int, arrays: ArrayRecord) -> None:
+        """Start a round's record."""
         self.global_arrays = self.to_combine(arrays)
         self.local_models = []
         self.rounds.begin(
@@ -376,31 +352,28 @@ class Strategy(FlowerStrategy):
                 model_values=sum(math.prod(array.shape) for array in arrays.values()),
             )
         )
-        return self.record.round
 
     # Flower's hooks
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The messages of a round, none if a head follows from sums and nothing is trained."""
+        """The messages of a round by the base, none if no client trains in it."""
         if server_round == 1:  # of a run that resumes, too
             self.columns.share(grid)
         self._made = None
-        if self.heads is None or not self.heads.is_alone(server_round + self.round_offset):
-            return self.configure_round(server_round, arrays, config, grid)
+        round_number = server_round + self.round_offset
+        if self.heads is not None and self.heads.is_alone(round_number):
+            self.begin_round(server_round, arrays)
+            if self.heads.asks_clients:
+                self.registration.update(grid)
+            self._made = self._with_head(grid, arrays)
+            return []
+        arrays = self.before_round(round_number, arrays)
         self.begin_round(server_round, arrays)
-        if self.heads.asks_clients:
-            self.registration.update(grid)
-        self._made = self._with_head(grid, arrays)
-        return []
-
-    def configure_round(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Sample, and let the base write the messages."""
-        arrays = self.before_round(server_round + self.round_offset, arrays)
-        round_number = self.begin_round(server_round, arrays)
+        if self.trains_alone(self.settings):
+            self._made = self.after_train(self.global_arrays)
+            return []
         self.registration.update(grid)
         if self.heads is not None and self.heads.precedes(round_number):
             arrays = self._with_head(grid, arrays)
@@ -434,15 +407,9 @@ class Strategy(FlowerStrategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The model of a round, from replies or with the head that was made."""
+        """The model of a round, from replies or made without them."""
         if self._made is not None:
             return self._made, None
-        return self.aggregate_round(server_round, replies)
-
-    def aggregate_round(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Let the base combine weights; average buffers here."""
         arrays, metrics = self.combine(server_round, replies)
         return self.after_train(arrays), metrics
 
@@ -526,7 +493,10 @@ class Strategy(FlowerStrategy):
         return MetricRecord({LOSS: self.record.heldout_loss})
 
     def summary(self) -> None:
-        """Log which method wraps which base."""
+        """Log which method wraps which base, or that no client takes part."""
+        if self.trains_alone(self.settings):
+            log(INFO, "\t├──> %s: no client takes part", type(self).__name__)
+            return
         log(INFO, "\t├──> %s around %s", type(self).__name__, type(self.base).__name__)
         self.base.summary()
 
@@ -588,14 +558,14 @@ class Strategy(FlowerStrategy):
     def _accept(self, report: ClientReport, answer: Content) -> None:
         report.num_points = count(answer, NUM_POINTS)
         self.columns.check(answer)
-        self.accept_client(report, answer)
+        self.policy.accept(report, answer)
         if isinstance(self.base, UsesClientList) and not report.reason:
             self.base.check_client(report.id, answer)
 
     def _clients_changed(self, answers: Mapping[int, Content]) -> None:
         if isinstance(self.base, UsesClientList):  # a base sees only those of a round
             self.base.set_clients(self.registry.clients)
-        self.on_clients_changed(answers)
+        self.policy.changed(answers)
 
     def _config(self, config: ConfigRecord, round_number: int) -> ConfigRecord:
         """Values for the clients; Flower's bases write the round again, others may not."""

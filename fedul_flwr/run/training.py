@@ -32,7 +32,7 @@ from fedul_flwr.data.standardize import (
 )
 from fedul_flwr.data.types import Arrays, Content, Floats, Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client_policy import LabelStages
+from fedul_flwr.federated.clients import LabelStages
 from fedul_flwr.federated.columns import scaling_values
 from fedul_flwr.federated.dp import privacy_spent, refuse_no_release
 from fedul_flwr.federated.grid import run_phase
@@ -44,9 +44,9 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.replies import update_norm
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.federated.strategy import Strategy, build_base
+from fedul_flwr.federated.updates import update_norm
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.plan import plateau
 from fedul_flwr.results.model_file import write_model_card
@@ -401,7 +401,7 @@ def _follow_plateau(strategy: Strategy, recorder: Recorder) -> None:
     if settings.learning_rate_schedule not in PLATEAUS:
         return
     recorder.wait()
-    start = strategy.stage_start(strategy.record.round + 1)
+    start = strategy.policy.stage_start(strategy.record.round + 1)
     # Leave out the extra evaluation of the last round: a run that resumes here must not differ.
     losses = {
         line["round"]: line["validation_loss"]

@@ -22,7 +22,6 @@ from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Content, Propagated
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_training import staged_points
 from fedul_flwr.learning.local import dump_arrays, extract_features, load_arrays, predict_logits
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels, WeightedPoints
 from fedul_flwr.models import build_model
@@ -114,7 +113,7 @@ def labeled_by(client: Client, labels: PseudoLabels) -> WeightedPoints:
     """The points that a client with these pseudo labels trains on in the second stage."""
     now = client.round({"server-round": SECOND})
     assert isinstance(client.data, PartlyLabeledData)
-    return staged_points(client.data, client.state, now, lambda: labels)
+    return client.staged_points(now, lambda: labels)
 
 
 LABELING: list[tuple[Any, str, Any, str]] = [

@@ -19,11 +19,11 @@ from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE
 from fedul_flwr.federated.nodes import DataShape, setup_content
-from fedul_flwr.federated.sparse import decode, encode
 from fedul_flwr.learning.helpers import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.parts import PSI, SIGMA, decompose, flatten, unflatten
 from fedul_flwr.models import build_model
+from fedul_flwr.strategies.fedmatch_parts import decode, encode
 from tests.support.fedmatch_exchanges import LC, LS, SCENARIOS
 from tests.support.local_tasks import points_of
 from tests.support.settings import Settings

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from flwr.app import Context, RecordDict
 
-from fedul_flwr.client_app import build_client
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.types import Content
+from fedul_flwr.federated.client import build_client
 from fedul_flwr.federated.messages import DESCRIBE, SETTINGS, SETUP
 from fedul_flwr.federated.nodes import setup_content
 from fedul_flwr.run.server_data import named_shape

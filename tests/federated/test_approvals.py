@@ -17,8 +17,8 @@ from fedul_flwr.cli.main import app
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.errors import OwnDataError
-from fedul_flwr.federated import approvals, nodes
-from fedul_flwr.federated.approvals import Approvals, changes, describe_run, digest_of
+from fedul_flwr.federated import clients, ledger
+from fedul_flwr.federated.ledger import Approvals, changes, describe_run, digest_of
 from tests.support.identities import identities, write_identity
 from tests.support.learnable_owners import NO_DATA, write_sets
 from tests.support.refusals import code_of, refuses
@@ -70,7 +70,7 @@ class Consortium:
 
 @pytest.fixture
 def consortium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Consortium:
-    monkeypatch.setattr(nodes, "QUIET", 0.05)
+    monkeypatch.setattr(clients, "QUIET", 0.05)
     return Consortium(tmp_path)
 
 
@@ -82,7 +82,7 @@ def persons() -> Iterator[Callable[[Approvals, Callable[[Approvals, str], None]]
     def wait(of: Approvals, decide: Callable[[Approvals, str], None]) -> None:
         def look() -> None:
             while not ended.wait(0.02):
-                if of.ledger.file.exists() and (runs := of.runs()):
+                if of.file.exists() and (runs := of.runs()):
                     decide(of, next(iter(runs)))
                     return
 
@@ -158,28 +158,28 @@ def test_what_makes_another_run(consortium: Consortium, monkeypatch: pytest.Monk
     write_identity(consortium.own(0), identities(range(2))[0])
     fewer = changes(about, describe_run(consortium.settings(), node))
     assert any(line.startswith("owners, gone: 2") for line in fewer)
-    monkeypatch.setattr(approvals, "code_digest", lambda: "another")
+    monkeypatch.setattr(ledger, "code_digest", lambda: "another")
     assert "another now" in changes(about, describe_run(consortium.settings(), node))[0]
 
 
 def test_an_approval_ends_and_cannot_be_forged(consortium: Consortium) -> None:
     of, settings, node = consortium.approvals(0), consortium.settings(), consortium.node(0)
     today = datetime.now(UTC).date()
-    assert approvals.ask(settings, node)["approval"] == "waiting"
+    assert ledger.ask(settings, node)["approval"] == "waiting"
     [digest] = of.runs()
     of.decide(digest, "approved", until=today)
-    assert approvals.ask(settings, node) == {}
-    approvals.require_approval(settings, node)
+    assert ledger.ask(settings, node) == {}
+    ledger.require_approval(settings, node)
     of.decide(digest, "approved", until=today - timedelta(days=1))
-    assert "ended" in approvals.ask(settings, node)["approval-because"]
+    assert "ended" in ledger.ask(settings, node)["approval-because"]
     with refuses("run-not-approved"):
-        approvals.require_approval(settings, node)
-    with closing(sqlite3.connect(of.ledger.file)) as entries, entries:
+        ledger.require_approval(settings, node)
+    with closing(sqlite3.connect(of.file)) as entries, entries:
         entries.execute("UPDATE decided SET until = ''")
     with refuses("signature-wrong", OwnDataError):
-        approvals.require_approval(settings, node)
+        ledger.require_approval(settings, node)
     of.decide(digest, "approved")
-    approvals.require_approval(settings, node)
+    ledger.require_approval(settings, node)
 
 
 def test_decisions_by_command(consortium: Consortium) -> None:
@@ -191,8 +191,8 @@ def test_decisions_by_command(consortium: Consortium) -> None:
     own, node = str(consortium.own(0)), consortium.node(0)
     refused = CliRunner().invoke(app, ["deploy", "runs", "list", own])
     assert code_of(refused.output) == "folder-missing"
-    approvals.ask(consortium.settings(), node)
-    approvals.ask(consortium.settings(l1=0.5), node)
+    ledger.ask(consortium.settings(), node)
+    ledger.ask(consortium.settings(l1=0.5), node)
     first, second = consortium.approvals(0).runs()
     (consortium.own(0) / "log.csv").touch()
     assert "waiting" in runs("list", own)

@@ -12,8 +12,8 @@ from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated import heads
 from fedul_flwr.federated.heads import HeadNoise, check_sums
-from fedul_flwr.federated.masked_update import Summed
 from fedul_flwr.federated.messages import HEAD, OF, PRIOR, SUMS
+from fedul_flwr.federated.secure_sum import Summed
 from fedul_flwr.learning.closed_form import soft_sums
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.strategies.closed_form import SetsClient
@@ -24,7 +24,6 @@ from tests.support.runs import (
     last_model,
     metrics,
     resume,
-    same,
     summary,
     train,
 )
@@ -256,7 +255,3 @@ def test_given_features_without_end_then_the_client_says_so(settings: Settings) 
     content.arrays = {name: np.full_like(a, np.inf) for name, a in content.arrays.items()}
     with refuses("model-not-finite", UserError):
         client.on_phase(HEAD, content)
-
-
-def test_random_features_are_the_same_for_every_client(settings: Settings) -> None:
-    assert same(train(settings(**CLOSED), 3), train(settings(**CLOSED), 3))

@@ -15,8 +15,7 @@ from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.grid import GridProxy
-from fedul_flwr.federated.masked_update import KEYS, PEERS, SHARES
-from fedul_flwr.federated.messages import from_records, phase_of, to_records
+from fedul_flwr.federated.messages import KEYS, PEERS, SHARES, from_records, phase_of, to_records
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PARTICIPANTS
 from tests.federated.test_secure_sum import CONTINUE, SUM, close

@@ -23,24 +23,25 @@ from fedul_flwr.config.run_config import parse_flat, resolve
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated import ledger, masked_update
+from fedul_flwr.federated import ledger, secure_sum
 from fedul_flwr.federated.client import PHASES_OF_ALL, Client, admitted_settings
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.disclosure import EVALUATE, TRAIN
 from fedul_flwr.federated.ledger import Ledger
-from fedul_flwr.federated.masked_update import LARGEST_WEIGHT, PHASES, UNMASK
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
     SETTINGS,
     SETUP,
+    SUM_PHASES,
+    UNMASK,
     from_records,
     phase_messages,
     phase_of,
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.secure_sum import SecureSums
+from fedul_flwr.federated.secure_sum import LARGEST_WEIGHT, SecureSums
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.models import build_model
 from tests.support.learnable_owners import NAMES, NO_DATA, write_sets
@@ -131,7 +132,7 @@ def test_given_masks_and_signatures_of_less_then_the_victims_update_is_read(
     def of_less(run: int, _: Any, of: str, server_round: int, __: float, asked: bytes) -> bytes:
         return ledger.question(run, {}, of, server_round, 0.0, asked)
 
-    monkeypatch.setattr(masked_update, "question", of_less)
+    monkeypatch.setattr(secure_sum, "question", of_less)
     owners, sums = Owners(tmp_path, 4), opened_sums(monkeypatch)
     run(settings, owners, lie, **options)
     [(_, total)] = sums
@@ -161,7 +162,7 @@ def ask_again(
 ) -> None:
     """The server starts round 2 from the first model, or one next to it, without the victim."""
     begin, configure = SecureSums.begin, Strategy.configure_train
-    sample, first = Strategy.sample, {}
+    before, first = Strategy.before_train, {}
 
     def begun(self: Any, grid: Grid, messages: Any, number: int, buffers: Any) -> Any:
         for message in messages if as_round else ():
@@ -173,12 +174,13 @@ def ask_again(
         near = {name: array + array.dtype.type(apart) for name, array in start.items()}
         return configure(self, number, to_record(near if number == 2 else start), config, grid)
 
-    def sampled(self: Any, number: int) -> Any:
-        return [c for c in sample(self, number) if number != 2 or c.partition_id != without]
+    def sampled(self: Any, number: int, *rest: Any) -> Any:
+        chosen = before(self, number, *rest)
+        return [c for c in chosen if number != 2 or c.partition_id != without]
 
     monkeypatch.setattr(SecureSums, "begin", begun)
     monkeypatch.setattr(Strategy, "configure_train", configured)
-    monkeypatch.setattr(Strategy, "sample", sampled)
+    monkeypatch.setattr(Strategy, "before_train", sampled)
 
 
 FULL_BATCHES: dict[str, Any] = {"batch_size": 64, "local_epochs": 1, "optimizer": "sgd"}
@@ -238,11 +240,11 @@ def test_given_a_new_run_of_the_same_seed_without_one_owner_then_the_others_refu
     """With another seed the models, and so the updates, are others: the run goes on."""
     owners, sums = Owners(tmp_path, 5), opened_sums(monkeypatch)
     run(settings, owners)
-    present = Strategy.sample
+    present = Strategy.before_train
     monkeypatch.setattr(
         Strategy,
-        "sample",
-        lambda self, number: [c for c in present(self, number) if c.partition_id != VICTIM],
+        "before_train",
+        lambda *asked: [c for c in present(*asked) if c.partition_id != VICTIM],
     )
     run(settings, owners, seed=seed)
     assert [len(clients) for clients, _ in sums] == ([5, 4] if seed else [5])
@@ -307,7 +309,7 @@ def test_given_no_ledger_when_a_round_is_asked_again_then_it_is_answered_again(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: what Flower's state alone remembers is lost with a restart."""
-    monkeypatch.setattr(masked_update, "ledger_file", lambda _: None)
+    monkeypatch.setattr(secure_sum, "ledger_file", lambda _: None)
     assert answers_after_restart(settings, Owners(tmp_path, 4), monkeypatch) == 2
 
 
@@ -321,7 +323,7 @@ NO_SUM = {
 """Phases that are no sums, and are answered where owners require sums: encrypted, or without a word
 about the data."""
 ALL_PHASES = {
-    *PHASES,
+    *SUM_PHASES,
     *PHASES_OF_ALL,
     *(
         entry.phase
@@ -344,7 +346,7 @@ def test_given_owners_that_require_sums_then_only_phases_without_a_part_are_answ
     kind = method.client_class
     client = cast(Client[Any], kind(settings, node, ClientState(RecordDict())))
     for phase in ALL_PHASES:
-        if phase in {*PHASES, *PHASES_OF_ALL, *NO_SUM.get(method.name, ())}:
+        if phase in {*SUM_PHASES, *PHASES_OF_ALL, *NO_SUM.get(method.name, ())}:
             client.require_phase(phase)
         else:
             with refuses("server-asks-too-much", match=phase):

@@ -7,12 +7,11 @@ import pytest
 from flwr.app import Context, Message
 
 from fedul_flwr.client_app import app as own_app
-from fedul_flwr.client_app import build_client, make_client_app
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client import Client
+from fedul_flwr.federated.client import Client, build_client, make_client_app
 from fedul_flwr.federated.messages import failure_reason, phase_messages
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from tests.support.owner_files import CLASSES, NO_DATA, PRIORS, write_points, write_sets

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedul_flwr.data.types import Content
-from fedul_flwr.federated.client_policy import LabelStages
+from fedul_flwr.federated.clients import LabelStages
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.strategy import Strategy, build_base
 from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, train
@@ -34,7 +34,7 @@ def strategy(settings: Settings) -> Callable[..., Stages]:
         config = settings(method="pseudo-label", **more)
         built = kind(config, build_base(config), [], Content())
         built.registry.clients = [ClientRef(number, 1000 - number) for number in range(clients)]
-        built.on_clients_changed(
+        built.policy.changed(
             {n: Content(values={"num-labeled": 3 * (n in labeled)}) for n in range(clients)}
         )
         return built
@@ -48,7 +48,7 @@ TEN = set(range(0, 20, 2))
 
 def kinds(strategy: Stages, round_number: int) -> tuple[int, int]:
     """How many of a round's clients have labels and how many have none."""
-    chosen = strategy.sample(round_number)
+    chosen = strategy.policy.sample(round_number)
     assert chosen == sorted(set(chosen))
     with_labels = sum(member in strategy.policy.labeled for member in chosen)
     return with_labels, len(chosen) - with_labels

@@ -2,25 +2,18 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
-from flwr.app import ArrayRecord, Context, RecordDict
 
-from fedul_flwr.client_app import clip
 from fedul_flwr.client_apps.fedul import FedULClient
-from fedul_flwr.config.run_config import default_flat, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.messages import ARRAYS, to_arrays
+from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.learning.task import Round, Task
 from tests.federated.test_private_mean import (
     QUICK,
     SERVER,
-    START,
-    answer,
-    ask,
     length,
-    private_mean,
 )
 from tests.support.fedmatch_exchanges import Exchange, watched
 from tests.support.refusals import refuses
@@ -28,16 +21,6 @@ from tests.support.runs import metrics, summary, train
 from tests.support.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("identity")
-
-
-def test_a_client_whose_update_is_zero_clips_it_itself() -> None:
-    (message,) = ask(private_mean(1, clipping="client"), 1, START)
-    flat = {**default_flat(), "dp.clipping": "client"}
-    context = Context(0, 0, {}, RecordDict(), flat)
-    reply = clip(message, context, lambda asked, _: answer(asked, START))
-    sent = to_arrays(cast(ArrayRecord, reply.content[ARRAYS]))
-    assert sent["a"].tolist() == [1 + 2**-52, 1.0]
-    assert sent["b"].tolist() == START["b"].tolist()
 
 
 # Whole runs

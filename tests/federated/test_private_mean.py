@@ -6,14 +6,13 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from fedul_flwr.client_app import clip
-from fedul_flwr.config.run_config import default_flat, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import InProcessGrid
@@ -82,24 +81,6 @@ def test_a_client_moves_the_model_by_the_norm_at_most() -> None:
     found = a_round(private_mean(2, noise_multiplier=ALMOST_NONE), START, [FAR, NEAR])
     for name, array in MEAN.items():
         np.testing.assert_allclose(found[name], array, atol=1e-5)
-
-
-def test_clients_that_clip_themselves_give_the_same_mean() -> None:
-    settings = {"clipping": "client", "noise_multiplier": ALMOST_NONE}
-    strategy = private_mean(2, **settings)
-    messages = ask(strategy, 1, START)
-    flat = {**default_flat(), "dp.clipping": "client"}
-    context = Context(0, 0, {}, RecordDict(), flat)
-    replies = [
-        clip(message, context, lambda asked, _, moved=moved: answer(asked, moved))
-        for message, moved in zip(messages, [FAR, NEAR], strict=True)
-    ]
-    sent = to_arrays(cast(ArrayRecord, replies[0].content[ARRAYS]))
-    np.testing.assert_allclose(sent["a"], [1.8, 1.0])
-    np.testing.assert_allclose(sent["b"], [[2.6]])
-    arrays, _ = strategy.aggregate_train(1, replies)
-    for name, array in to_arrays(cast(ArrayRecord, arrays)).items():
-        np.testing.assert_allclose(array, MEAN[name], atol=1e-5)
 
 
 def test_noise_has_the_stated_deviation_and_nobodys_seed() -> None:

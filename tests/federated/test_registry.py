@@ -16,6 +16,7 @@ from fedul_flwr.data.run_files.records import incident_rows
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.simulate import _who
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.clients import LabeledClientStages
 from fedul_flwr.federated.messages import CONFIG, SETUP_BEFORE, phase_of
 from fedul_flwr.results.model_file import pack
 from tests.support.fake_fleet import OWNERS, Flock, write_owners
@@ -309,11 +310,15 @@ def test_given_an_owner_added_while_a_run_goes_on_then_it_joins_and_a_removed_on
 # Newcomers that are refused
 
 
-class Picky(LabelsOnly):
-    def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
-        super().on_clients_changed(answers)
+class PickyClients(LabeledClientStages):
+    def changed(self, answers: Mapping[int, Content]) -> None:
+        super().changed(answers)
         if 3 in answers:
             raise UserError("Client 3 is one too many.")
+
+
+class Picky(LabelsOnly):
+    policy_class = PickyClients
 
 
 PICKY = Method(

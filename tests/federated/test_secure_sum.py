@@ -20,15 +20,22 @@ from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.ledger import Asked
-from fedul_flwr.federated.masked_update import (
-    BEGUN,
-    BOUND,
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    DIAGNOSTICS,
     KEYS,
     MASKED,
-    NUMBERS,
+    METRICS,
     SHARES,
-    SLOTS,
     UNMASK,
+    PlainArray,
+    phase_of,
+)
+from fedul_flwr.federated.secure_sum import (
+    BEGUN,
+    BOUND,
+    NUMBERS,
+    SLOTS,
     Layout,
     MaskedUpdates,
     Summed,
@@ -36,7 +43,6 @@ from fedul_flwr.federated.masked_update import (
     read_numbers,
     write_numbers,
 )
-from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, PlainArray, phase_of
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
 from fedul_flwr.secure.session import NONCE
 from fedul_flwr.secure.vector_sum import (
@@ -140,9 +146,11 @@ def test_given_another_model_or_value_when_digested_then_the_digest_differs() ->
         Asked(model, {"server-round": 2}),
         Asked({ARRAYS: {"w": np.array([0, 1], np.float32)}}, {"server-round": 1}),
         Asked({ARRAYS: {"v": np.zeros(2, np.float32)}}, {"server-round": 1}),
+        Asked({ARRAYS: {"w": np.zeros((2, 1), np.float32)}}, {"server-round": 1}),
+        Asked({ARRAYS: {"w": np.zeros(2)}}, {"server-round": 1}),
         Asked({**model, CONTROL: {"w": np.zeros(2)}}, {"server-round": 1}),
     ]
-    assert len({same, *(other.digest for other in others)}) == 5
+    assert len({same, *(other.digest for other in others)}) == 7
     own = Asked({**model, "rows": {"w": np.zeros(2)}}, {"server-round": 1}, frozenset({"rows"}))
     assert own.digest == same  # declared as for this client alone
 

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.messages import payload_bytes, to_record
-from fedul_flwr.federated.sparse import HEADER, Update, decode, encode
+from fedul_flwr.strategies.fedmatch_parts import HEADER, Difference, decode, encode
 
 
 def same_bits(one: Arrays, other: Arrays) -> bool:
@@ -24,7 +24,7 @@ def same_bits(one: Arrays, other: Arrays) -> bool:
     )
 
 
-def changed_at(positions: Any, size: int, dtype: str = "f4") -> Update:
+def changed_at(positions: Any, size: int, dtype: str = "f4") -> Difference:
     """The update of zeros, of which some become ones."""
     new = np.zeros(size, dtype)
     new[positions] = 1

@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from fedul_flwr.federated import ledger
-from fedul_flwr.federated.ledger import Asked, code_digest, question
-from fedul_flwr.federated.messages import ARRAYS, FORGETFUL, SETTINGS
+from fedul_flwr.federated.ledger import code_digest, question
+from fedul_flwr.federated.messages import FORGETFUL, SETTINGS
 
 SETUP: dict[str, Any] = {SETTINGS: json.dumps({"method": "fedul"}), "class-names": ["a", "b"]}
 TERMS: dict[str, Any] = {
@@ -75,17 +74,3 @@ def test_a_program_is_all_its_sources_and_named_modules(
     monkeypatch.undo()
     code_digest.cache_clear()
     assert question(**{**TERMS, "setup": named}) != question(**TERMS)
-
-
-def test_what_is_asked_is_hashed_with_names_types_and_shapes() -> None:
-    model = {ARRAYS: {"w": np.zeros((2, 3), np.float32)}}
-    asked = [
-        Asked(model, {}),
-        Asked({ARRAYS: {"w": np.zeros((3, 2), np.float32)}}, {}),
-        Asked({ARRAYS: {"w": np.zeros((2, 3), np.float64)}}, {}),
-        Asked({ARRAYS: {"v": np.zeros((2, 3), np.float32)}}, {}),
-        Asked({**model, "control": {"w": np.zeros(1)}}, {}),
-        Asked(model, {"pi": [0.5, 0.5]}),
-    ]
-    assert len({one.digest for one in asked}) == 6
-    assert len({one.model for one in asked}) == 4

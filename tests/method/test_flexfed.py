@@ -11,8 +11,8 @@ from flwr.app import MetricRecord
 
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.disclosure import disclosures
-from fedul_flwr.federated.masked_update import SLOTS, tail_of
-from fedul_flwr.federated.replies import check_reports, reports_of
+from fedul_flwr.federated.secure_sum import SLOTS, tail_of
+from fedul_flwr.federated.updates import check_reports, reports_of
 from fedul_flwr.learning.network import Network
 from tests.method import flexfed
 from tests.support.local_tasks import task_of

@@ -11,7 +11,6 @@ from flwr.app import Array, Context, Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedul_flwr.client_app import build_client
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import read_columns
 from fedul_flwr.data.sources import load_source, source_directory
@@ -20,10 +19,11 @@ from fedul_flwr.data.standardize import MEANS, SCALES, moments
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.errors import BadMessageError
+from fedul_flwr.federated.client import build_client
 from fedul_flwr.federated.columns import received_scaling
 from fedul_flwr.federated.grid import GridProxy
-from fedul_flwr.federated.masked_update import KEYS, OF, PART, SHARES, UNMASK
-from fedul_flwr.federated.messages import phase_of
+from fedul_flwr.federated.messages import KEYS, PART, SHARES, UNMASK, phase_of
+from fedul_flwr.federated.secure_sum import OF
 from fedul_flwr.secure.vector_sum import DIGITS, exact_sums, whole_words
 from tests.run.test_vector_runs import QUICK, SETS, write_owners
 from tests.support import runs

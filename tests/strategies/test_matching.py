@@ -59,20 +59,6 @@ def test_with_labels_at_the_server_it_trains_one_epoch_before_every_round_the_fi
     assert [line["loss"] for line in metrics(directory)] == [0.0] * 3
 
 
-def test_all_labels_learn_at_the_server_as_well(settings: Settings) -> None:
-    config = settings(**QUICK, **WIDE, **AT_SERVER, method="all-labels")
-    split = split_of(config, 3)
-    directory = train(config, 3)
-    model = fresh(config)
-    for _ in range(2):
-        step(model, split.server, config.learning_rate, 10)
-        models = [copy.deepcopy(model) for _ in split.clients]
-        for local, client in zip(models, split.clients, strict=True):
-            step(local, client.points, config.learning_rate, 10)
-        model.load_state_dict(mean_state(models))
-    assert_ends_as(directory, model)
-
-
 # Streams and interruptions
 
 

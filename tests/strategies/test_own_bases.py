@@ -95,6 +95,3 @@ def test_scaffold_equals_a_plain_loop(settings: Settings, option: str, momentum:
         c = {n: c[n] + sum(change[n] for change in changes) / 3 for n in c}
     for name, array in last_model(directory).items():
         np.testing.assert_allclose(array, x[name].numpy(), rtol=1e-6, atol=1e-8)
-
-
-# With Adam

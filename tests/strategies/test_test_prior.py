@@ -13,11 +13,10 @@ from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.clients import ClientReport
 from fedul_flwr.federated.messages import Content
-from fedul_flwr.federated.nodes import ClientReport
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.strategies.fedul import FedULStrategy
-from tests.support.refusals import refuses
 from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, summary, train
 from tests.support.settings import Settings
 
@@ -131,22 +130,11 @@ def test_the_prior_is_the_sum_of_all_masses_divided_by_all_points(settings: Sett
     answers = {}
     for client, masses in enumerate(([6.0, 2.0], [0.0, 4.0], [0.5, 0])):  # no class is a must
         answers[client] = checked(**{"class-masses": masses})
-        strategy.accept_client(ClientReport(client), answers[client])
-    strategy.on_clients_changed(answers)
+        strategy.policy.accept(ClientReport(client), answers[client])
+    strategy.policy.changed(answers)
     # 6 + 0 + 0.5 = 6.5 points of a, 2 + 4 + 0 = 6 of b, 12.5 together.
     np.testing.assert_allclose(strategy.test_prior, [0.52, 0.48])
     assert strategy.client_config() == {"test-prior": pytest.approx([0.52, 0.48])}
-
-
-def test_all_clients_together_must_tell_the_classes_apart(settings: Settings) -> None:
-    """Two sets with the same priors have rank 1; a third one with others makes it 2."""
-    strategy = hearing(settings, **{"fedul.share-priors": True})
-    same = {"priors": [0.4, 0.6, 0.4, 0.6], "num-sets": 2, "class-masses": [4.0, 6.0]}
-    other = {"priors": [0.5, 0.5], "num-sets": 1, "class-masses": [1.0, 1.0]}
-    answers = {0: checked(**same), 1: checked(**other)}
-    strategy.on_clients_changed(answers)
-    with refuses("priors-rank", match="rank 1, .* 2 "):
-        strategy.on_clients_changed({0: answers[0]})
 
 
 def overlapping_classes(folder: Path) -> str:

@@ -27,8 +27,9 @@ from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays, Content
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientState
+from fedul_flwr.federated.clients import CheckAnswer
 from fedul_flwr.federated.messages import BASE_ROUND, HELPERS
-from fedul_flwr.federated.nodes import CheckAnswer, ClientRef, DataShape, setup_content
+from fedul_flwr.federated.nodes import ClientRef, DataShape, setup_content
 from fedul_flwr.federated.strategy import CLASS_SHARES
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.parts import decompose, flatten

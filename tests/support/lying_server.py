@@ -9,9 +9,8 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedul_flwr.client_app import build_client, make_client_app
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
-from fedul_flwr.federated.client import Client
+from fedul_flwr.federated.client import Client, build_client, make_client_app
 from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.messages import ARRAYS, phase_of
 from fedul_flwr.federated.secure_sum import SecureSums

@@ -4,6 +4,7 @@ from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.base import Settings
 from fedul_flwr.config.method_settings import FedULSettings
 from fedul_flwr.config.methods import Method
+from fedul_flwr.federated.clients import SetAdmission
 from fedul_flwr.strategies.fedul import FedULStrategy
 
 SEEN: list[float] = []
@@ -15,9 +16,13 @@ class MirrorSettings(Settings):
     """What it is."""
 
 
-class Mirror(FedULStrategy):
-    def on_clients_changed(self, answers: object) -> None:
+class MirrorClients(SetAdmission):
+    def changed(self, answers: object) -> None:
         SEEN.append(self.settings[MirrorSettings].factor)
+
+
+class Mirror(FedULStrategy):
+    policy_class = MirrorClients  # type: ignore[assignment]
 
 
 class MirrorClient(FedULClient):

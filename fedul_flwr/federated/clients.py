@@ -1,0 +1,755 @@
+"""The clients of a run: their registration, which of them take part in a round, who has failed."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from logging import INFO, WARNING
+from typing import cast
+
+import numpy as np
+from flwr.common import log
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from fedul_flwr.config.method_settings import (
+    AdmissionSettings,
+    FedULSettings,
+    LabelSourceSettings,
+    StageSettings,
+    fewer_sets,
+)
+from fedul_flwr.config.methods import find_method
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.set_priors import (
+    ILL_CONDITIONED,
+    identifiable_directions,
+    stacked_rank,
+)
+from fedul_flwr.data.types import Content, InputShape, count, number, numbers
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federated.client_data import PartlyLabeledData, UnlabeledSetData, data_class_of
+from fedul_flwr.federated.grid import NO_ANSWER, Phase, RoundLog, run_phase
+from fedul_flwr.federated.messages import (
+    APPROVAL,
+    BECAUSE,
+    DESCRIBE,
+    DIGEST,
+    SETUP,
+    SETUP_BEFORE,
+    WAITING,
+    client_label,
+    phase_messages,
+    prefix_sender,
+    printable,
+    quote_client_text,
+)
+from fedul_flwr.federated.nodes import (
+    OWN_DATA,
+    QUIET,
+    ClientRef,
+    Owners,
+    check_description,
+    refuse_odd,
+)
+
+
+@dataclass
+class ClientReport:
+    """A client's entry in ``federation.json``; ``None`` for values that it did not share.
+
+    ``name`` is its owner's, empty without one.
+    """
+
+    id: int
+    name: str = ""
+    num_points: int | None = None
+    num_labeled: int | None = None
+    set_sizes: list[int] | None = None
+    priors: list[list[float]] | None = None
+    class_counts: list[int] | None = None
+    labeled_counts: list[int] | None = None
+    condition_number: float | None = None
+    status: str = "accepted"
+    reason: str = ""
+
+
+CheckAnswer = Callable[[ClientRef, Content], None]
+"""Raises a :class:`~fedul_flwr.errors.BadMessageError` to refuse a client's answer."""
+Accept = Callable[[ClientReport, Content], None]
+Changed = Callable[[Mapping[int, Content]], None]
+"""As :meth:`ClientPolicy.accept` and :meth:`ClientPolicy.changed`."""
+
+
+class ClientRegistry:
+    """Clients of a run, by partition; some of them may be disconnected.
+
+    Parameters
+    ----------
+    settings : the run's settings.
+    setup : what clients are told in phase ``setup``.
+    rounds : where failures are counted.
+    accept : checks a client's answer, and fills in its report.
+    changed : called with the answers of all clients whenever one was added.
+
+    Attributes
+    ----------
+    clients : in the order of their partitions.
+    answers : their answers to phase ``setup``, by partition.
+    failed : clients that have not answered since their last setup and may have lost their state.
+    fewest_sampled : fewest clients of a round, whatever `fraction-train` says.
+    """
+
+    def __init__(
+        self,
+        settings: RunConfig,
+        setup: Content,
+        rounds: RoundLog,
+        accept: Accept = lambda *_: None,
+        changed: Changed = lambda _: None,
+    ) -> None:
+        self.settings, self.setup, self.rounds = settings, setup, rounds
+        self._accept, self._changed = accept, changed
+        self.clients: list[ClientRef] = []
+        self.answers: dict[int, Content] = {}
+        self.failed: set[ClientRef] = set()
+        self.fewest_sampled = 1
+        self._absent: frozenset[ClientRef] = frozenset()
+        self._reports: dict[int, ClientReport] = {}
+
+    @property
+    def model_shape(self) -> InputShape:
+        """Shape of a point as the model takes it."""
+        return tuple(cast(Sequence[int], self.setup.values["model-shape"]))
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes K."""
+        return len(cast(Sequence[str], self.setup.values.get("class-names", ())))
+
+    @property
+    def reports(self) -> list[ClientReport]:
+        """Reports of all clients, refused ones included, by partition."""
+        return [self._reports[partition] for partition in sorted(self._reports)]
+
+    # Who takes part in the run
+
+    def register_all(self, contents: Mapping[ClientRef, Content]) -> list[ClientRef]:
+        """Register those of ``contents`` that the method accepts; returns the others."""
+        refused = []
+        for client, answer in sorted(contents.items()):
+            report = ClientReport(client.partition_id, printable(client.name, 64))
+            try:
+                self._accept(report, answer)
+            except BadMessageError as error:
+                reason = printable(str(error))
+                report.reason = prefix_sender(str(client), reason)
+                self.rounds.fail({str(client): reason})
+            self._keep_report(report)
+            if report.reason:
+                refused.append(client)
+            else:
+                self.clients.append(client)
+                self.answers[client.partition_id] = answer
+        if not self.clients:
+            raise UserError("No client can take part.", "too-few-clients")
+        self._clients_changed()
+        return refused
+
+    def register(self, client: ClientRef, answer: Content) -> str:
+        """Add or update one client; returns the reason if it is refused, else an empty string."""
+        clients, answers = self.clients, dict(self.answers)
+        partition = client.partition_id
+        others = [other for other in clients if other.partition_id != partition]
+        report = ClientReport(partition, printable(client.name, 64))
+        try:
+            if number(answer, "partition-id") != partition:
+                raise BadMessageError("its partition-id has changed", "message-contradicts")
+            self._accept(report, answer)
+            if not report.reason:
+                self.clients = sorted([*others, client])
+                self.answers[partition] = answer
+                self._clients_changed()
+        except UserError as error:  # before round 1 this error ends the run
+            report.reason = printable(str(error))
+            self.clients, self.answers = clients, answers
+            self._clients_changed()
+        self._keep_report(report)
+        if not report.reason:
+            self.failed -= {previous for previous in clients if previous not in others}
+        return report.reason
+
+    def leave_out_failed(self) -> None:
+        """Exclude failed clients that have not come back from this round."""
+        self._absent = frozenset(self.failed)
+        self.rounds.record.away = [str(client) for client in sorted(self.failed)]
+
+    def _keep_report(self, report: ClientReport) -> None:
+        report.status = "dropped" if report.reason else "accepted"
+        self._reports[report.id] = report
+
+    def _clients_changed(self) -> None:
+        self._changed({c.partition_id: self.answers[c.partition_id] for c in self.clients})
+
+    # Who takes part in a round
+
+    @property
+    def sample_size(self) -> int:
+        """Number of clients of a round by `fraction-train`, at least :attr:`fewest_sampled`."""
+        size = max(self.fewest_sampled, round(self.settings.fraction_train * len(self.clients)))
+        return min(size, len(self.clients)) or 1
+
+    def draw(
+        self, clients: Sequence[ClientRef], size: int, purpose: str, round_number: int
+    ) -> list[ClientRef]:
+        """A random sample of ``size`` clients by the run's seed; prefers connected ones."""
+        present = [client for client in clients if client not in self._absent]
+        pool = present if len(present) >= size else clients
+        rng = stream(self.settings.seed, purpose, round_number)
+        return [pool[index] for index in rng.choice(len(pool), size, replace=False)]
+
+    def evaluating(self) -> list[ClientRef]:
+        """A sample of `fraction-evaluate` of the clients, preferring connected ones; the same in
+        every round while all are connected."""
+        size = max(1, round(self.settings.fraction_evaluate * len(self.clients)))
+        order = stream(self.settings.seed, "evaluating").permutation(len(self.clients))
+        clients = [self.clients[index] for index in order]
+        return sorted([client for client in clients if client not in self._absent][:size])
+
+    def present(self, clients: Iterable[ClientRef]) -> list[ClientRef]:
+        """Those of ``clients`` that are connected; the others are counted as failed."""
+        chosen = list(clients)
+        here = [client for client in chosen if client not in self._absent]
+        if len(here) < len(chosen):
+            gone = [str(client) for client in chosen if client in self._absent]
+            self.rounds.fail(dict.fromkeys(gone, "it has not come back since it failed"))
+        return here
+
+    # Extra phases
+
+    def query(
+        self,
+        grid: Grid,
+        name: str,
+        contents: Mapping[ClientRef, Content],
+        check: CheckAnswer | None = None,
+    ) -> dict[ClientRef, Content]:
+        """Send extra phase ``name`` with each client's own content; answers in partition order.
+
+        Clients without an answer, or with one that ``check`` refuses, are counted as failures, or
+        stop the run.
+        """
+        by_node = {client.node_id: client for client in self.present(contents)}
+        phase = run_phase(
+            grid,
+            {node: contents[client] for node, client in by_node.items()},
+            name,
+            self.settings.round_timeout,
+            check and (lambda node, answer: check(by_node[node], answer)),
+        )
+        record = self.rounds.record
+        record.down["phases"] += phase.bytes_down
+        record.up["phases"] += phase.bytes_up
+        self.failed.update(by_node[node] for node in phase.failures)
+        self.rounds.fail_phase(phase, {node: str(client) for node, client in by_node.items()})
+        return {
+            client: phase.answers[client.node_id]
+            for client in sorted(contents)
+            if client.node_id in phase.answers
+        }
+
+    def fail(self, reasons: Mapping[ClientRef, str]) -> None:
+        """Count clients as failed, each for a reason that the server has found itself."""
+        self.rounds.fail({str(client): reason for client, reason in sorted(reasons.items())})
+
+    def broadcast(self, grid: Grid, name: str, clients: Iterable[ClientRef]) -> None:
+        """Send phase ``name`` to clients without waiting for answers; some may be disconnected."""
+        nodes = [client.node_id for client in clients if client not in self._absent]
+        messages = phase_messages(name, dict.fromkeys(nodes, Content()))
+        if messages:
+            grid.push_messages(messages)
+
+
+# Which clients take part: one policy for each kind of data
+
+LABELED_SHARE = 0.6
+"""Smallest fraction of a round's clients that have labels, if some clients have none (XCLP: 3 of
+5)."""
+
+
+class ClientPolicy:
+    """Accepts every client, and samples from all of them.
+
+    Parameters
+    ----------
+    registry : the clients of the run.
+    """
+
+    def __init__(self, registry: ClientRegistry) -> None:
+        self.settings = registry.settings
+        self.registry, self.num_classes = registry, registry.num_classes
+
+    def accept(self, report: ClientReport, answer: Content) -> None:
+        """Check a client's answer to ``setup``; set ``report.reason`` to refuse the client.
+
+        It is called again for a client that was restarted.
+
+        Raises
+        ------
+        BadMessageError
+            If the answer is malformed; the client counts as failed.
+        UserError
+            If the run must not start with such a client. Later in the run the client is refused
+            instead.
+        """
+
+    def changed(self, answers: Mapping[int, Content]) -> None:
+        """Use the answers of all accepted clients, by partition; called when one was added."""
+
+    def sample(self, round_number: int) -> list[ClientRef]:
+        """Clients of a round: all, or as many as `fraction-train` says, drawn from the seed."""
+        registry, size = self.registry, self.registry.sample_size
+        if size == len(registry.clients):
+            return registry.clients
+        return sorted(registry.draw(registry.clients, size, "sample", round_number))
+
+    def stage_start(self, round_number: int) -> int:
+        """First round of the stage of training that a round belongs to."""
+        del round_number
+        return 1
+
+
+class SetAdmission(ClientPolicy):
+    """Clients with unlabeled sets, each of which has checked its own.
+
+    Those whose sets cannot be used end the run or are left out (``on-client-failure``).
+    """
+
+    def __init__(self, registry: ClientRegistry) -> None:
+        super().__init__(registry)
+        self._alike: dict[int, float | None] = {}
+        """Condition numbers of clients whose sets are alike, until they are logged."""
+
+    def accept(self, report: ClientReport, answer: Content) -> None:
+        """Take the result of the client's check; refuse where the client refused itself."""
+        condition, reason = (answer.values.get(key) for key in ("condition-number", "reason"))
+        if not isinstance(condition, float) or not isinstance(reason, str):
+            raise BadMessageError(
+                "the result of the check of its sets is missing", "message-incomplete"
+            )
+        report.condition_number = condition if np.isfinite(condition) else None
+        report.reason = quote_client_text(reason) if reason else ""
+        if self.settings[AdmissionSettings].share_priors:
+            report.priors = self._priors(answer).tolist()
+            report.set_sizes = [int(size) for size in numbers(answer, "set-sizes")]
+            if min(report.set_sizes, default=0) < 0 or sum(report.set_sizes) != report.num_points:
+                raise BadMessageError(
+                    "the sizes of its sets are not those of its points", "message-contradicts"
+                )
+        if report.reason:
+            label = client_label("Client", report.id, report.name)
+            text = f"{label} cannot take part: {report.reason}."
+            if self.settings.on_client_failure == "stop":
+                raise UserError(f"{text} {self._remedy(answer)}", "client-refused")
+            log(WARNING, text)
+        elif report.condition_number is None or report.condition_number > ILL_CONDITIONED:
+            self._alike[report.id] = report.condition_number
+
+    def _remedy(self, answer: Content) -> str:
+        """Settings with which a run can go on that a client's refusal has ended."""
+        drop = "on-client-failure = 'continue' leaves such clients out"
+        num_sets = answer.values.get("num-sets")
+        options = self.settings[AdmissionSettings]
+        needs_all = isinstance(options, FedULSettings) and not options.fewer_sets
+        if not (needs_all and isinstance(num_sets, int) and num_sets < self.num_classes):
+            return f"Setting {drop}."
+        return (
+            f"Ways out: {self.num_classes} sets or more (fedul.num-sets in a simulation); "
+            "method = 'fedllp', for which one set is enough; fedul.fewer-sets = true, if clients' "
+            f"sets together tell all classes apart; or {drop}."
+        )
+
+    def changed(self, answers: Mapping[int, Content]) -> None:
+        """Refuse priors that clients have shared and whose stack has a rank below K."""
+        self._log_alike()
+        options = self.settings[AdmissionSettings]
+        few = fewer_sets(options)
+        if any(self.settings.sums_of_sets):
+            return  # a sum tells
+        if not options.share_priors:
+            text = "Rank of all clients' priors not checked: they are not shared."
+            more = " Whether their sets together tell the classes apart is for the owners to know."
+            log(WARNING if few else INFO, text + more * few)
+            return
+        priors = [self._priors(answer) for answer in answers.values()]
+        rank = stacked_rank([prior_matrix.T @ prior_matrix for prior_matrix in priors])
+        if rank < self.num_classes:
+            raise UserError(
+                f"The class priors of all clients together have rank {rank}, below "
+                f"{self.num_classes} classes: no method can tell the classes apart.",
+                "priors-rank",
+            )
+        if few:
+            self.check_directions(identifiable_directions(priors))
+
+    def _log_alike(self) -> None:
+        """Say in one line for all clients where class priors of sets have no rank K, or hardly."""
+        below = [str(client) for client, condition in self._alike.items() if condition is None]
+        large = {str(client): c for client, c in self._alike.items() if c is not None}
+        self._alike = {}
+        if below:
+            some = ", ".join(below)
+            log(WARNING, "Class priors have rank below K at %s clients: %s", len(below), some)
+        if large:
+            some, most = ", ".join(large), max(large.values())
+            text = "Condition numbers of class priors are large, up to %.3g, at %s clients: %s"
+            log(WARNING, text, most, len(large), some)
+
+    def check_directions(self, directions: int) -> None:
+        """Refuse a run with few sets a client whose sets together leave a ratio open."""
+        if directions < self.num_classes - 1:
+            raise UserError(
+                f"The sets of all clients together determine {directions} of the "
+                f"{self.num_classes - 1} ratios between the classes' posteriors: with "
+                "fedul.fewer-sets a client of M sets determines at most M - 1 of them.",
+                "priors-rank",
+            )
+
+    def _priors(self, answer: Content) -> NDArray[np.float64]:
+        flat, shape = (
+            numbers(answer, "priors"),
+            (count(answer, "num-sets"), self.num_classes),
+        )
+        if flat.size != shape[0] * shape[1]:
+            raise BadMessageError(
+                f"it sent {flat.size} class priors, not {shape[0]} x {shape[1]}", "message-form"
+            )
+        return flat.reshape(shape)
+
+
+class LabeledClients(ClientPolicy):
+    """Clients that say how many labels they have.
+
+    Attributes
+    ----------
+    labeled, unlabeled : clients that have some, and those that have none.
+    """
+
+    def __init__(self, registry: ClientRegistry) -> None:
+        super().__init__(registry)
+        self.labeled: list[ClientRef] = []
+        self.unlabeled: list[ClientRef] = []
+
+    def accept(self, report: ClientReport, answer: Content) -> None:
+        """Take how many labels a client has."""
+        report.num_labeled = count(answer, "num-labeled")
+        if report.num_points is not None and report.num_labeled > report.num_points:
+            raise BadMessageError("it announced more labels than points", "message-contradicts")
+
+    def changed(self, answers: Mapping[int, Content]) -> None:
+        """Remember who has labels; somebody must, or the first weights must tell classes apart."""
+        having = {part for part, values in answers.items() if number(values, "num-labeled") > 0}
+        side = self.settings[LabelSourceSettings].labels_at
+        stages = self.settings.find(StageSettings)
+        needed = find_method(self.settings.method).needs_labels
+        # First weights may take the place of labels.
+        needed = needed or bool(stages and stages.labels_only_rounds)
+        if not having and side == "clients" and (needed or not self.settings.start_from):
+            advice = " (with scenario.labels-at = 'server' the server learns them)"
+            text = "No client has a label: there is nothing to learn classes from"
+            raise UserError(
+                f"{text}{advice * ('scenario' in self.settings.sections)}.", "labels-missing"
+            )
+        clients = self.registry.clients
+        self.labeled = [client for client in clients if client.partition_id in having]
+        self.unlabeled = [client for client in clients if client.partition_id not in having]
+
+
+class LabelStages(LabeledClients):
+    """Two stages: labels alone at first, then also what a method makes of unlabeled points.
+
+    In the first stage only clients with labels are sampled; in the second stage they are a fixed
+    share of each round's clients, so that no round is without labels.
+    """
+
+    unlabeled_learn = True
+    """Whether clients without any label have something to learn from in the second stage."""
+
+    @property
+    def _labels_only_rounds(self) -> int:
+        stages = self.settings.find(StageSettings)
+        return stages.labels_only_rounds if stages else 0
+
+    def on_labels_only(self, round_number: int) -> bool:
+        """Whether a round belongs to the first stage."""
+        return round_number <= self._labels_only_rounds
+
+    def stage_start(self, round_number: int) -> int:
+        """Round 1, or the first round of the second stage."""
+        return 1 if self.on_labels_only(round_number) else self._labels_only_rounds + 1
+
+    def sample(self, round_number: int) -> list[ClientRef]:
+        """As many as ``fraction-train`` says, with or without labels as the stage says."""
+        size = self.registry.sample_size
+        if self.on_labels_only(round_number) or not self.unlabeled_learn:
+            with_labels, without = min(size, len(self.labeled)), 0
+        else:
+            # 0.56 * 25 is a little more than 14, which is no reason for a fifteenth.
+            least = math.ceil(round(LABELED_SHARE * size, 9))
+            without = min(size - least, size - 1, len(self.unlabeled))
+            with_labels = min(size - without, len(self.labeled))
+            without = min(size - with_labels, len(self.unlabeled))
+        return sorted(
+            self.registry.draw(self.labeled, with_labels, "sample", round_number)
+            + self.registry.draw(self.unlabeled, without, "sample unlabeled", round_number)
+        )
+
+
+class LabeledClientStages(LabelStages):
+    """Labeled clients alone, in both stages if there are two."""
+
+    unlabeled_learn = False
+
+
+def policy_for(settings: RunConfig) -> type[ClientPolicy]:
+    """The policy for the data of a run's method."""
+    data = data_class_of(settings)
+    if issubclass(data, UnlabeledSetData):
+        return SetAdmission
+    if issubclass(data, PartlyLabeledData):
+        return LabelStages if settings.find(StageSettings) else LabeledClients
+    return ClientPolicy
+
+
+# Registration
+
+
+def unapproved(answer: Content) -> str:
+    """Why an owner's client does not take part, by its answer to the setup; empty if it does."""
+    if (state := answer.values.get(APPROVAL)) is None:
+        return ""
+    digest, because = (printable(str(answer.values.get(key, ""))) for key in (DIGEST, BECAUSE))
+    why = f": {because}" if because else ""
+    return f"its owner has not approved run {digest[:12]} ({printable(str(state), 20)}){why}"
+
+
+class Registration:
+    """Asks nodes which client they run, sends them the setup, and adds them to the registry.
+
+    Parameters
+    ----------
+    registry : where they are added.
+    nodes : nodes that take part in round 1, with the clients that they say they run, as
+        :func:`fedul_flwr.federated.nodes.find_nodes` returns them; others may join later.
+
+    Attributes
+    ----------
+    nodes : node ids that have taken part so far, without replaced ones.
+    """
+
+    def __init__(self, registry: ClientRegistry, nodes: Mapping[int, int | None]) -> None:
+        self.registry = registry
+        self.nodes = list(nodes)
+        self._claimed = nodes
+        self._settings, self._rounds, self._setup = (
+            registry.settings,
+            registry.rounds,
+            registry.setup,
+        )
+        self._owners = Owners()
+        self._refused: dict[int, int | None] = {}
+        """Connected nodes that were refused, with the node that has their partition, if that is the
+        reason. They are asked again when they reconnect, or that node leaves."""
+
+    def update(self, grid: Grid) -> None:
+        """Register clients: all nodes in the first round, later those that joined or failed."""
+        registry, record = self.registry, self._rounds.record
+        if registry.clients:
+            self._refresh(grid)
+        else:
+            self.register_all(grid)
+        listed = self._owners.listed.items()
+        never = {name: n for name, n in listed if n not in registry.answers}
+        record.away += [client_label("Client", n, name) for name, n in never.items()]
+        record.members = len(registry.clients) + len(never)
+
+    def register_all(self, grid: Grid) -> None:
+        """Send the setup to all nodes, and register those whose answers are accepted."""
+        self._owners.look(grid)
+        everyone = dict.fromkeys(self.nodes, self._setup)
+        phase = run_phase(grid, everyone, SETUP, self._settings.round_timeout, check_description)
+        self._wait_for_owners(grid, phase)
+        # A node that is not registered yet is called by its client, if no other one claims that.
+        labels = {node: self._owners.label(node, self._claimed.get(node)) for node in self.nodes}
+        self._rounds.fail_phase(phase, labels)
+        # Without those that contradict most others about the run (``num-partitions``).
+        odd = refuse_odd(phase.answers, len(self.nodes)) if phase.answers else {}
+        if odd:
+            self._rounds.fail({labels[node]: odd[node] for node in sorted(odd)})
+            self._refused |= dict.fromkeys(odd)
+        answers = {node: answer for node, answer in phase.answers.items() if node not in odd}
+        clients = self._clients_of(answers, {}, {})
+        self.nodes = [node for node in self.nodes if node not in self._refused]
+        contents = {client: answers[node] for node, client in clients.items()}
+        refused = self.registry.register_all(contents)
+        self._refused |= dict.fromkeys(client.node_id for client in refused)
+        self._rounds.record.joined = sorted(self.registry.answers)
+
+    def _wait_for_owners(self, grid: Grid, phase: Phase) -> None:
+        """Ask clients again whose owners have not decided on this run, for `connect-timeout`.
+
+        Afterwards they count as failed, as do those whose owners have refused.
+        """
+        said: set[str] = set()
+        deadline = time.monotonic() + self._settings.connect_timeout
+        while waiting := [
+            node
+            for node, answer in sorted(phase.answers.items())
+            if answer.values.get(APPROVAL) == WAITING
+        ]:
+            for node in waiting:
+                label = self._owners.label(node, self._claimed.get(node))
+                text = f"{label}: {unapproved(phase.answers[node])}"
+                if text not in said:
+                    log(INFO, "Waiting for %s", text)
+                    said.add(text)
+            if time.monotonic() > deadline:
+                break
+            time.sleep(QUIET)
+            again = {node: self._setup for node in waiting if phase.answers.pop(node)}
+            timeout = self._settings.round_timeout
+            phase.add(run_phase(grid, again, SETUP, timeout, check_description))
+        for node, answer in [*phase.answers.items()]:
+            if reason := unapproved(answer):
+                phase.failures[node] = reason
+                del phase.answers[node]
+
+    def _refresh(self, grid: Grid) -> None:
+        """Update which nodes are connected, and register only those that joined or came back."""
+        connected, registry = set(grid.get_node_ids()), self.registry
+        self._refused = {
+            node: holder
+            for node, holder in self._refused.items()
+            if node in connected and (holder is None or holder in connected)
+        }
+        for client in registry.clients:
+            if client.node_id not in connected and client not in registry.failed:
+                registry.failed.add(client)
+                text = "its node is not connected"
+                if self._settings.on_client_failure == "stop":
+                    self._rounds.fail({str(client): text})
+                log(WARNING, "%s: %s", client, text)
+        candidates = connected - self._refused.keys()
+        clients = {
+            client.node_id: client for client in registry.failed if client.node_id in candidates
+        }
+        if new := sorted(candidates - {client.node_id for client in registry.clients}):
+            clients |= self._newcomers(grid, new, connected)
+        if clients:
+            self._register_later(grid, clients)
+        registry.leave_out_failed()
+
+    def _newcomers(
+        self, grid: Grid, nodes: Sequence[int], connected: Container[int]
+    ) -> dict[int, ClientRef]:
+        """Clients of new nodes, as far as no other node has them."""
+        self._owners.look(grid)
+        answers = self._query(grid, DESCRIBE, dict.fromkeys(nodes, Content()))
+        node_of = {client.partition_id: client.node_id for client in self.registry.clients}
+        registered = {node: self.registry.answers[number] for number, node in node_of.items()}
+        # Owners may be more than were announced.
+        is_simulated = not any(answer.values[OWN_DATA] for answer in registered.values())
+        odd = refuse_odd({**registered, **answers}, len(self.nodes)) if is_simulated else {}
+        for node in sorted(odd.keys() & answers.keys()):
+            self._refuse(node, odd[node])
+            del answers[node]
+        taken = {number: node for number, node in node_of.items() if node in connected}
+        gone = {number: node for number, node in node_of.items() if node not in connected}
+        return self._clients_of(answers, taken, gone)
+
+    def _clients_of(
+        self, answers: Mapping[int, Content], taken: Mapping[int, int], gone: Mapping[int, int]
+    ) -> dict[int, ClientRef]:
+        """The clients of nodes; of two nodes with one client the second is refused.
+
+        A client may reconnect under a new node id, but a registered node keeps its id: its client
+        is never another node's.
+        """
+        nodes, is_first = dict(taken), not self.registry.clients
+        clients = {}
+        for node in sorted(answers):
+            partition, label = number(answers[node], "partition-id"), self._owners.label(node)
+            if reason := self._owners.contradiction(node, partition):
+                if is_first:
+                    self._rounds.fail({label: reason})
+                    self._refused[node] = None
+                else:
+                    self._refuse(node, reason)
+            elif partition in nodes:
+                holder = self._owners.label(nodes[partition])
+                if is_first and self._settings.on_client_failure == "stop":
+                    raise UserError(
+                        f"{holder} and {label} have partition-id {partition} in their node config.",
+                        "name-twice",
+                    )
+                text = f"{holder} has its partition-id, {partition}."
+                self._refuse(node, text, holder=nodes[partition])
+            elif partition in gone and self._owners.stay({node, gone[partition]}):
+                text = f"partition-id {partition} is that of a node that is gone, and registered "
+                self._refuse(node, text + "nodes keep theirs.")
+            else:
+                if partition in gone:
+                    text = "%s says that it is client %s, which was node %s."
+                    log(WARNING, text, label, partition, gone[partition])
+                nodes[partition] = node
+                clients[node] = self._owners.client(partition, node)
+        return clients
+
+    def _refuse(
+        self, node: int, reason: str, client: ClientRef | None = None, holder: int | None = None
+    ) -> None:
+        log(WARNING, "%s takes no part: %s", client or self._owners.label(node), reason)
+        self._refused[node] = holder
+
+    def _register_later(self, grid: Grid, clients: Mapping[int, ClientRef]) -> None:
+        """Send the setup to new clients, and register those that are accepted."""
+        contents = {}
+        for node, client in clients.items():
+            before = {SETUP_BEFORE: client.partition_id in self.registry.answers}
+            contents[node] = Content(self._setup.arrays, {**self._setup.values, **before})
+        answers = self._query(grid, SETUP, contents)
+        joined = []
+        for client in sorted(clients.values()):
+            node, partition = client.node_id, client.partition_id
+            if node not in answers:
+                continue
+            replaced = {c.node_id for c in self.registry.clients if c.partition_id == partition}
+            reason = unapproved(answers[node]) or self.registry.register(client, answers[node])
+            if reason:
+                self._refuse(node, reason, client)
+                if answers[node].values.get(APPROVAL) == WAITING:
+                    del self._refused[node]
+                continue
+            self.nodes = [other for other in self.nodes if other not in replaced | {node}] + [node]
+            joined.append(partition)
+        self._rounds.record.joined = joined
+        if joined:
+            names = ", ".join(map(str, joined))
+            log(INFO, "Round %s: clients that have joined: %s", self._rounds.record.round, names)
+
+    def _query(self, grid: Grid, name: str, contents: Mapping[int, Content]) -> dict[int, Content]:
+        """Answers to ``describe`` or ``setup`` from nodes that are not registered, or to be again.
+
+        A node that reports an error is asked again before the next round. One that does not answer
+        within ``connect-timeout``, or not validly, is asked again only after a reconnect: a node
+        that hangs delays one round, not every round.
+        """
+        phase = run_phase(grid, contents, name, self._settings.connect_timeout, check_description)
+        for node, reason in phase.failures.items():
+            self._refuse(node, reason)
+            if reason != NO_ANSWER and node not in phase.invalid:
+                del self._refused[node]
+        return phase.answers
