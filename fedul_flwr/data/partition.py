@@ -115,10 +115,6 @@ def _by_class_shares(
     together, evenly; the authors' code has 0.02 and six times 0.03. With fewer than four classes
     the shares of the existing ones keep their proportions: 0.625 and twice 0.1875 for three
     classes. No class runs out if all are equally frequent and C is a multiple of K.
-
-    Parameters
-    ----------
-    labels : ``(n,)``, classes ``0..K-1``.
     """
     if (labels == UNLABELED).any():
         raise UserError(

@@ -28,7 +28,6 @@ from fedul_flwr.data.class_labels import (
 )
 from fedul_flwr.data.columns import Columns, parse_columns, refuse_twice
 from fedul_flwr.data.decode import Images, PixelImages, Survey, file_images, list_images
-from fedul_flwr.data.encode import common_vectors
 from fedul_flwr.data.safe_files import (
     build_once,
     cache_directory,
@@ -45,10 +44,10 @@ from fedul_flwr.data.table_files import (
     hub_table,
     npz_split,
     open_table,
-    refuse_empty,
+    storable,
     table_split,
 )
-from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts, in_memory, reading_notes
+from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, in_memory, reading_notes
 from fedul_flwr.data.types import Bools, InputShape, Ints, PointArrays, Source
 from fedul_flwr.errors import UserError
 
@@ -61,28 +60,16 @@ written."""
 def same_form(train: Opened, test: Opened, image_size: int, options: TableOptions) -> CommonForm:
     """Find the form of the points of both splits.
 
-    What fills missing values of tables comes from the training split alone, which also says how
-    many bits the values of 16-bit images have unless the options do. Images of both have color if
-    any has.
+    The training split alone says how many bits the values of 16-bit images have unless the options
+    do. Images of both have color if any has.
     """
-    both = (train, test)
-    for inputs in both:
-        refuse_empty(inputs)
-    texts = [inputs for inputs in both if isinstance(inputs, Texts)]
-    tables = [inputs for inputs in both if isinstance(inputs, Table)]
-    images = [inputs for inputs in both if isinstance(inputs, Images)]
-    if len(texts) == 2:
-        return (), None, 0, texts
-    if len(tables) == 2:
-        columns, vectors = common_vectors(tables, tables[:1], options)
-        is_known = tables[0].names or options.columns or options.missing != "refuse"
-        return (len(columns.features),), columns if is_known else None, 0, vectors
-    if len(images) < 2:
-        raise UserError(
-            f"{train.where} and {test.where} hold images and vectors; only one of them.",
-            "splits-differ",
-        )
-    images = [inputs.read_with(options.bits, options.window) for inputs in images]
+    columns, points = storable((train, test), options, training=1)
+    if isinstance(train, Table) and columns is not None:
+        is_known = train.names or options.columns or options.missing != "refuse"
+        return (len(columns.features),), columns if is_known else None, 0, points
+    images = [inputs for inputs in points if isinstance(inputs, Images)]
+    if not images:
+        return (), None, 0, points
     surveys = [inputs.survey() for inputs in images]
     if not image_size:
         merged = Survey(surveys[0].sizes | surveys[1].sizes)

@@ -111,7 +111,10 @@ def generate_sets(
             draw_priors(largest, num_classes, settings.priors, shared_rng)
             for _ in range(settings.shared_prior_draws)
         ]
-        weights = equal_columns(np.sum(draws, axis=0)[:num_sets])
+        # Every column sums to 1, so that all sets together need equally many of each class. Set m
+        # takes n/M times its row, so M sets contain K/M of a client's n points (authors' code).
+        weights = np.sum(draws, axis=0)[:num_sets]
+        weights = weights / weights.sum(axis=0, keepdims=True)
     else:
         weights = draw_priors(num_sets, num_classes, settings.priors, rng)
     pools = [rng.permutation(points[labels[points] == k]) for k in range(num_classes)]
@@ -171,23 +174,6 @@ def draw_priors(num_sets: int, num_classes: int, kind: str, rng: np.random.Gener
         draw[rows, rows % num_classes] *= DOMINANT_FACTOR
     priors: Floats = draw / draw.sum(axis=1, keepdims=True)
     return priors
-
-
-def equal_columns(priors: Floats) -> Floats:
-    """Scale every column to the sum 1, so that all sets together need equally many of each class.
-
-    Set m takes n/M times its row (:func:`_deal_shared`), so M sets contain K/M of a client's n
-    points (authors' code): all for M = K, half for M = 2K.
-
-    ``priors`` and the result are ``(M, K)``; no column of ``priors`` may be all zero.
-
-    Examples
-    --------
-    >>> equal_columns(np.array([[3.0, 1.0], [1.0, 1.0]])).tolist()
-    [[0.75, 0.5], [0.25, 0.5]]
-    """
-    scaled: Floats = priors / priors.sum(axis=0, keepdims=True)
-    return scaled
 
 
 def add_prior_noise(priors: Floats, epsilon: float, rng: np.random.Generator) -> Floats:

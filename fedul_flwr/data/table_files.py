@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.class_labels import ClassLabels, class_labels, labels_of_cells
-from fedul_flwr.data.columns import refuse_too_wide
+from fedul_flwr.data.columns import Columns, refuse_too_wide
 from fedul_flwr.data.csv_files import open_csv, plain_numbers
 from fedul_flwr.data.decode import BLOCK, IMAGE_SUFFIXES, EncodedImages, Images, Item, PixelImages
+from fedul_flwr.data.encode import common_vectors
 from fedul_flwr.data.tables import (
     MAX_BYTES,
     Table,
@@ -75,6 +76,31 @@ def refuse_empty(inputs: Opened) -> None:
         raise UserError(
             f"{inputs.where} holds no points; one or more are needed.", "points-missing"
         )
+
+
+def storable(
+    parts: Sequence[Opened], options: TableOptions, training: int | None = None
+) -> tuple[Columns | None, list[Points]]:
+    """Points of several files or splits as they are stored, and the columns of tables.
+
+    What fills missing values of tables, unless the options say it, comes from the first
+    ``training`` parts, by default from all.
+    """
+    for part in parts:
+        refuse_empty(part)
+    tables = [part for part in parts if isinstance(part, Table)]
+    if len(tables) == len(parts):
+        columns, vectors = common_vectors(tables, tables[:training], options)
+        return columns, [*vectors]
+    texts = [part for part in parts if isinstance(part, Texts)]
+    images = [part for part in parts if isinstance(part, Images)]
+    if len(parts) not in (len(texts), len(images)):
+        raise UserError(
+            f"{' and '.join(part.where for part in parts)} hold images and vectors; only one of "
+            "them.",
+            "splits-differ",
+        )
+    return None, [*texts, *(image.read_with(options.bits, options.window) for image in images)]
 
 
 # Arrays, and the .npz files that have them.
@@ -329,7 +355,7 @@ def read_table(path: Path, options: TableOptions, id_column: str = "") -> tuple[
 
 def table_split(table: Table, options: TableOptions) -> LabeledSplit:
     """Read a table with labels: of texts if asked for, of images if it has some, or of features."""
-    label = _label_column(table, options.label)
+    label = label_column(table, options.label)
     inputs: Opened
     if options.text:
         inputs, taken = texts_of(table, options.text), {options.text}
@@ -349,13 +375,14 @@ def table_split(table: Table, options: TableOptions) -> LabeledSplit:
     return LabeledSplit(inputs, labels, columns)
 
 
-def _label_column(table: Table, chosen: str) -> str:
+def label_column(table: Table, chosen: str) -> str:
     """The column of labels: the ``chosen`` one, one of a usual name, or the only ClassLabel."""
     for name in LABEL_NAMES if not chosen else ():
         table.refuse_twice(name)
     hub = [name for name in table.names if _hub_type(table, name) == "ClassLabel"]
     label = usual_label(table.names, chosen) or (hub[0] if len(hub) == 1 else "label")
-    table.refuse_without(label, ", which setting label-column names" if chosen else "")
+    named = "which setting label-column names" if chosen else "and setting label-column names none"
+    table.refuse_without(label, f", {named}")
     return label
 
 
