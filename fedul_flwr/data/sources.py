@@ -196,7 +196,7 @@ def stratified_test(labels: Ints) -> Bools:
     """``(n,)``, whether a point is in the test split: 20 % of every class, always the same."""
     generator = np.random.default_rng(_SEED)
     in_test = np.zeros(len(labels), dtype=bool)
-    for k in range(int(labels.max()) + 1):
+    for k in range(int(labels.max(initial=-1)) + 1):
         points = generator.permutation(np.flatnonzero(labels == k))
         in_test[points[: round(_TEST_FRACTION * len(points))]] = True
     return in_test
@@ -257,23 +257,8 @@ def load_source(
 ) -> Source:
     """Load a data set; its images are decoded, or its tables encoded, on first use.
 
-    Parameters
-    ----------
-    dataset : one of
-
-        - ``digits``: scikit-learn's 1797 handwritten digits, 8x8 gray, split once and for all into
-          80 % train and 20 % test, stratified;
-        - ``breast-cancer`` or ``wine``: scikit-learn's tables of 569 points with 30 numbers and 178
-          points with 13, split in the same way;
-        - a folder with ``train.parquet`` and ``test.parquet``: images (column ``image`` or
-          ``img``), or features: columns of numbers and texts, or one column of lists. Labels are
-          a ClassLabel, whole numbers, texts or truth values; missing ones are ``-1``;
-        - a folder with ``train.npz`` and ``test.npz``: ``images`` uint8 or float in [0, 1],
-          ``(n, h, w)`` or ``(n, h, w, c)``, or ``vectors`` ``(n, d)``; ``labels`` as in parquet;
-          perhaps ``class_names``;
-        - a folder with ``train.csv`` and ``test.csv``: features and labels as in parquet;
-        - a folder with ``train/`` and ``test/``, one sub-folder of images per class;
-        - the name of a data set on the Hugging Face hub, ``name`` or ``name:config``.
+    ``dataset`` is one of :data:`DEMOS`; a folder of one of the layouts in docs/running.md and
+    docs/vectors.md; or the name of a data set on the Hugging Face hub, ``name`` or ``name:config``.
     """
     return read_source(source_directory(dataset, image_size=image_size, table=table))
 
