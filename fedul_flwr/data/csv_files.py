@@ -507,9 +507,7 @@ def _named(path: Path, header: list[str], cells: Any, mark: str) -> Table:
         rows -= 1
     dropped = len(cells) - rows
     note = f"{dropped} empty rows at the end left out" if dropped else ""
-    return Table(
-        str(path), content.slice(0, rows), twice=twice, note=note, separator=mark, untyped=True
-    )
+    return Table(str(path), content.slice(0, rows), twice=twice, note=note, separator=mark)
 
 
 def read_csv_rows(path: Path) -> tuple[list[list[str]], str]:

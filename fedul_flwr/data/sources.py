@@ -10,7 +10,6 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -235,14 +234,9 @@ _LAYOUTS = (
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?")
 
 
-@dataclass(frozen=True)
-class _Origin:
-    """Origin of a data set, found without opening large files.
-
-    Attributes
-    ----------
-    identity : identifies it, together with path, size and time of the ``files``.
-    """
+class _Origin(NamedTuple):
+    """A data set that was found without opening large files: what identifies it, together with
+    path, size and time of its files, and how it is read."""
 
     identity: str
     files: Sequence[Path]

@@ -368,7 +368,7 @@ def table_split(table: Table, options: TableOptions) -> LabeledSplit:
     others = {name: _scalars(table, name) for name in table.names if name not in used}
     columns = {name: values for name, values in others.items() if values is not None}
     where = f"Column {label!r} of {table.where}"
-    labels = (labels_of_cells if table.untyped else class_labels)(table.column(label), where)
+    labels = (labels_of_cells if table.separator else class_labels)(table.column(label), where)
     feature = table.hub.get(label)
     if names := feature.get("names") if isinstance(feature, Mapping) else None:
         labels = labels.numbered_by(tuple(map(str, names)), where)
@@ -414,7 +414,7 @@ def _scalars(table: Table, name: str) -> NDArray[Any] | None:
         return None
     texts = np.asarray(column.fill_null("").to_pylist(), dtype=str)
     present = [text for text in texts.tolist() if text]
-    if not table.untyped or not present or any(map(_LEADING_ZERO.match, present)):
+    if not table.separator or not present or any(map(_LEADING_ZERO.match, present)):
         return texts
     filled = np.where(texts == "", str(UNLABELED), texts)
     for number in (np.int64, np.float64):
