@@ -42,7 +42,6 @@ from fedul_flwr.data.table_files import (
     hub_table,
     label_column,
     of_array,
-    refuse_empty,
     storable,
 )
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, in_memory
@@ -227,7 +226,6 @@ def stored_points(
         opened = features_of(in_memory(where, table), options, "")
     else:
         opened = images_or_vectors(points)
-    refuse_empty(opened)
     if shape is not None and (len(shape) == 3) != isinstance(opened, Images):
         kind = "images" if isinstance(opened, Images) else "vectors"
         raise UserError(

@@ -20,7 +20,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -194,7 +194,7 @@ class Columns:
     def to_json(self) -> str:
         """Content of a columns file."""
         stated = [
-            {k: v for k, v in asdict(column).items() if v is not None and v is not False}
+            {k: v for k, v in vars(column).items() if v is not None and v is not False}
             for column in self.columns
         ]
         return json.dumps({"columns": stated}, ensure_ascii=False)

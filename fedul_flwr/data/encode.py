@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.columns import OTHER, Column, Columns, unnamed_columns
+from fedul_flwr.data.columns import OTHER, Column, Columns, refuse_too_wide, unnamed_columns
 from fedul_flwr.data.csv_files import doubtful_point
 from fedul_flwr.data.tables import (
     Missing,
@@ -426,6 +426,7 @@ def common_vectors(
     """
     columns = options.columns or infer_columns(tables)
     width = len(columns.features)
+    refuse_too_wide(width, tables[0].where)
     for table in tables:
         if table.vectors is not None and table.vectors.shape[1] != width:
             raise UserError(

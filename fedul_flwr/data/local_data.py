@@ -21,7 +21,7 @@ from fedul_flwr.config.base import SUM_TOLERANCE, any_of
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.class_labels import class_of_cell
 from fedul_flwr.data.columns import refuse_twice
-from fedul_flwr.data.csv_files import read_cell, read_csv_rows
+from fedul_flwr.data.csv_files import read_rows
 from fedul_flwr.data.decode import IMAGE_SUFFIXES, file_images, list_images
 from fedul_flwr.data.safe_files import (
     build_once,
@@ -171,7 +171,6 @@ def open_points(
     else:
         points = source.read(table)
         names = source.names(len(points))
-    refuse_empty(points)
     return names, points
 
 
@@ -257,15 +256,6 @@ def client_folders(path: str | Path, num_clients: int) -> list[Path]:
             setting="client-data",
         )
     return folders
-
-
-def read_rows(file: Path) -> tuple[list[list[str]], tuple[str, ...]]:
-    """Rows of a CSV file with composed letters, and a note if it was not read as usual
-    (:func:`~fedul_flwr.data.csv_files.read_csv_rows`).
-    """
-    rows, note = read_csv_rows(file)
-    notes = (f"{file.name}: {note}",) if note else ()
-    return [[composed(read_cell(cell)) for cell in row] for row in rows], notes
 
 
 # Unlabeled sets.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.class_labels import ClassLabels, class_labels, labels_of_cells
-from fedul_flwr.data.columns import Columns, refuse_too_wide
+from fedul_flwr.data.columns import Columns
 from fedul_flwr.data.csv_files import open_csv, plain_numbers
 from fedul_flwr.data.decode import BLOCK, IMAGE_SUFFIXES, EncodedImages, Images, Item, PixelImages
 from fedul_flwr.data.encode import common_vectors
@@ -125,7 +125,6 @@ def of_array(
         wherever an axis of that length stands, behind them if both may be.
     """
     if array.ndim == 2 and 2 in axes and array.dtype.kind in "fiub":
-        refuse_too_wide(array.shape[1], where)
         kind = np.float64 if array.itemsize > 4 else np.float32
         return Table(where, vectors=array.astype(kind))
     images = array[..., np.newaxis] if array.ndim == 3 else array
@@ -518,7 +517,6 @@ def features_of(table: Table, options: TableOptions, label: str) -> Table:
         wanted = [name for name in names if name not in left_out]
     if not wanted:
         raise table.lacks("column of features beside the label")
-    refuse_too_wide(len(wanted), table.where)
     features = replace(table, content=table.content.select(wanted))
     for name in wanted if columns is None else ():
         _refuse_file_names(features.column(name), name, table.where)
@@ -549,7 +547,6 @@ def _from_lists(table: Table, name: str, names: list[str]) -> Table:
             "numbers; all must be equally long.",
             "columns-differ",
         )
-    refuse_too_wide(widths[0] if widths else 1, table.where)
     values = pc.list_flatten(column).cast(pa.float64(), safe=False).to_numpy()
     vectors = np.asarray(values, dtype=np.float64).reshape(len(column), *widths or [1])
     left_out = {name, *_index_columns(table.content.schema)}
