@@ -60,6 +60,7 @@ _RULES: Rules = {
     "surrogate_loss": (FedULSettings, "surrogate-loss"),
     "device": (SharedSettings, "device"),
 }
+_OF_PLAN = ("local_epochs", "batch_size", "optimizer", "learning_rate", "weight_decay")
 
 
 @contextmanager
@@ -72,11 +73,23 @@ def _value_errors() -> Iterator[None]:
 
 
 class _Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    _scaling: Scaling | None = None
+
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
         """The most probable class of every point, ``(n,)``."""
         check_is_fitted(self)
         labels: NDArray[Any] = np.asarray(self.classes_)[self.predict_proba(X).argmax(axis=1)]
         return labels
+
+    def _standardized(self, points: Inputs) -> Inputs:
+        """Training points, by whose means and scales vectors are standardized from now on."""
+        self._scaling = None
+        if self.standardize and len(points.shape) == 2:
+            self._scaling = scaling_by(moments(points, np.arange(len(points))), None)
+        return self._scaled(points)
+
+    def _scaled(self, points: Inputs) -> Inputs:
+        return points if self._scaling is None else scaled(points, self._scaling)
 
 
 class FedULClassifier(_Classifier):
@@ -114,7 +127,6 @@ class FedULClassifier(_Classifier):
     """
 
     _rules = _RULES
-    _scaling: Scaling | None = None
 
     def __init__(
         self,
@@ -233,9 +245,6 @@ class FedULClassifier(_Classifier):
         self._shape = points.shape[1:]
         return np.asarray(points)
 
-    def _scaled(self, points: Inputs) -> Inputs:
-        return points if self._scaling is None else scaled(points, self._scaling)
-
     def _owners(self, names: NDArray[Any], clients: ArrayLike | None) -> list[Ints]:
         """Numbers of each client's sets."""
         if clients is None:
@@ -249,14 +258,8 @@ class FedULClassifier(_Classifier):
         from fedul_flwr.learning.device import choose_device
         from fedul_flwr.learning.plan import LocalPlan
 
-        return LocalPlan(
-            local_epochs=self.local_epochs,
-            batch_size=self.batch_size,
-            optimizer=self.optimizer,
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            device=choose_device(self.device),
-        )
+        values = {name: value for name, value in vars(self).items() if name in _OF_PLAN}
+        return LocalPlan(**values, device=choose_device(self.device))
 
     def _train(self, points: Inputs, sets: Ints, priors: Floats, owners: list[Ints]) -> None:
         import torch
@@ -297,13 +300,6 @@ class FedULClassifier(_Classifier):
             load_arrays(self.model_, _mean(finals))
             self.losses_.append(float(np.mean(losses)))
         self.model_.eval()
-
-    def _standardized(self, points: Inputs) -> Inputs:
-        """Training points, by whose means and scales vectors are standardized from now on."""
-        self._scaling = None
-        if self.standardize and len(points.shape) == 2:
-            self._scaling = scaling_by(moments(points, np.arange(len(points))), None)
-        return self._scaled(points)
 
     def _prior(self, num_classes: int) -> Floats:
         try:
@@ -452,12 +448,6 @@ class ClosedFormClassifier(FedULClassifier):
         self.device = device
         self.random_state = random_state
 
-    def _plan(self) -> Any:
-        from fedul_flwr.learning.device import choose_device
-        from fedul_flwr.learning.plan import LocalPlan
-
-        return LocalPlan(device=choose_device(self.device))
-
     def _train(self, points: Inputs, sets: Ints, priors: Floats, owners: list[Ints]) -> None:
         del owners  # sums are the same whoever has which points
         import torch
@@ -575,10 +565,7 @@ class GraphLabelClassifier(_Classifier):
             )
         numbers = np.full(len(labels), UNLABELED, dtype=np.int64)
         numbers[is_present] = np.searchsorted(self.classes_, labels[is_present])
-        self._scaling = None
-        if self.standardize:
-            self._scaling = scaling_by(moments(points, np.arange(len(points))), None)
-        self._features = self._scaled(points)
+        self._features = np.asarray(self._standardized(points), dtype=np.float64)
         with _value_errors():
             result = self._one_party(numbers) if clients is None else self._among(numbers, clients)
         self._numbers, self.confidence_ = result.labels, result.confidence
@@ -600,9 +587,8 @@ class GraphLabelClassifier(_Classifier):
         without similar ones gets equal probabilities.
         """
         check_is_fitted(self)
-        points = _unit(
-            self._scaled(validate_data(self, unmasked(X), reset=False, dtype=np.float64))
-        )
+        points = validate_data(self, unmasked(X), reset=False, dtype=np.float64)
+        points = _unit(np.asarray(self._scaled(points), dtype=np.float64))
         references, votes = _unit(self._features), np.zeros((len(points), len(self.classes_)))
         voters = self._numbers != UNLABELED
         references, numbers = references[voters], self._numbers[voters]
@@ -617,10 +603,6 @@ class GraphLabelClassifier(_Classifier):
         total = votes.sum(axis=1, keepdims=True)
         equal = np.full_like(votes, 1 / len(self.classes_))
         return np.asarray(np.divide(votes, total, out=equal, where=total > 0))
-
-    def _scaled(self, points: Any) -> Floats:
-        points_scaled = points if self._scaling is None else scaled(points, self._scaling)
-        return np.asarray(points_scaled, dtype=np.float64)
 
     def _one_party(self, labels: NDArray[np.int64]) -> Propagated:
         return label_propagation(

@@ -34,11 +34,17 @@ from fedul_flwr.data.decode import (
     readable,
     upright,
 )
-from fedul_flwr.data.encode import canonical, common_vectors
+from fedul_flwr.data.encode import canonical
 from fedul_flwr.data.safe_files import IN_MEMORY, build_by_content
 from fedul_flwr.data.sources import stratified_test
-from fedul_flwr.data.table_files import features_of, of_array, refuse_empty, usual_label
-from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, columns_by_name, in_memory
+from fedul_flwr.data.table_files import (
+    features_of,
+    hub_table,
+    label_column,
+    of_array,
+    storable,
+)
+from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, in_memory
 from fedul_flwr.data.types import UNLABELED, Inputs, InputShape, Ints
 from fedul_flwr.errors import UserError
 
@@ -98,19 +104,15 @@ def _of_numbers(objects: NDArray[Any]) -> NDArray[Any]:
 
 def are_pictures(points: Any) -> bool:
     """Whether ``points`` is a list of pictures of Pillow."""
-    return isinstance(points, list | tuple) and bool(points) and is_picture(points[0])
-
-
-def is_picture(value: object) -> bool:
-    """Whether ``value`` is a picture of Pillow."""
-    return is_of(value, "PIL.Image", "Image")
+    of_many = isinstance(points, list | tuple) and bool(points)
+    return of_many and is_of(points[0], "PIL.Image", "Image")
 
 
 def encoded_pictures(pictures: Sequence[Any], what: str) -> list[bytes]:
     """Pictures of any size and mode as the content of image files, without loss, upright."""
     encoded = []
     for index, picture in enumerate(pictures):
-        if not is_picture(picture):
+        if not is_of(picture, "PIL.Image", "Image"):
             raise UserError(
                 f"{what} holds a {type(picture).__name__} at {index} and pictures elsewhere; all "
                 "points must be of one kind.",
@@ -224,20 +226,19 @@ def stored_points(
         opened = features_of(in_memory(where, table), options, "")
     else:
         opened = images_or_vectors(points)
-    refuse_empty(opened)
     if shape is not None and (len(shape) == 3) != isinstance(opened, Images):
         kind = "images" if isinstance(opened, Images) else "vectors"
         raise UserError(
             f"x holds {kind}; the model takes {'images' if len(shape) == 3 else 'others'}.",
             "points-of-another-kind",
         )
-    if isinstance(opened, Table):
-        _, (vectors,) = common_vectors([opened], [opened], options)
-        return join_blocks(vectors, shape or vectors.values.shape[1:])
-    if shape is None:
-        survey = opened.survey()
+    columns, (stored,) = storable([opened], options)
+    if shape is None and columns is not None:
+        shape = (len(columns.features),)
+    elif shape is None and isinstance(stored, Images):
+        survey = stored.survey()
         shape = (*survey.size(where), survey.channels)
-    return join_blocks(opened.read_with(options.bits, options.window), shape)
+    return join_blocks(stored, shape or ())
 
 
 def _named_by_position(table: Any, options: TableOptions) -> Any:
@@ -379,23 +380,22 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
     return str(build_by_content(IN_MEMORY, write))
 
 
-def _rows(data: Any, label_column: str, what: str) -> tuple[Rows, ClassLabels]:
+def _rows(data: Any, chosen: str, what: str) -> tuple[Rows, ClassLabels]:
     """Points with their labels, and these as numbers of classes."""
     if is_frame(data):
-        table = arrow_table(data, what)
-        label = _label(table.column_names, label_column, what)
-        return table, class_labels(table.column(label), f"Column {label!r} of {what}")
+        table = in_memory(what, arrow_table(data, what))
+        return table.content, _labels(table, chosen)
     if is_of(data, "datasets", "Dataset"):
-        return _hub_data(data, label_column, what)
+        return _hub_data(data, chosen, what)
     if isinstance(data, tuple | list) and len(data) == 2:
         x, y = data
         if not is_frame(x):
             return _arrays(x, y, what)
         _refuse_other_order(x, y, f"{what}: x and y", "y.loc[x.index]")
-        table, name = arrow_table(x, f"x of {what}"), label_column or "label"
-        refuse_twice([*table.column_names, name], f"{what} with its labels")
-        labels = class_labels(y, "y", table.num_rows)
-        return table.append_column(name, [labels.cells()]), labels
+        features, name = arrow_table(x, f"x of {what}"), chosen or "label"
+        refuse_twice([*features.column_names, name], f"{what} with its labels")
+        labels = class_labels(y, "y", features.num_rows)
+        return features.append_column(name, [labels.cells()]), labels
     if is_of(data, "torch.utils.data", "Dataset"):
         return _from_torch(data, what)
     raise UserError(f"{what} is a {type(data).__name__}; it must be {DATA}.", "data-not-readable")
@@ -428,7 +428,7 @@ def _arrays(x: Any, y: Any, what: str) -> tuple[Rows, ClassLabels]:
     return {"vectors": points.vectors, "labels": labels.cells()}, labels
 
 
-def _hub_data(dataset: Any, label_column: str, what: str) -> tuple[Rows, ClassLabels]:
+def _hub_data(dataset: Any, chosen: str, what: str) -> tuple[Rows, ClassLabels]:
     import datasets
 
     if dataset.format["type"] == "custom":
@@ -441,21 +441,12 @@ def _hub_data(dataset: Any, label_column: str, what: str) -> tuple[Rows, ClassLa
     for name, feature in dataset.features.items():
         if isinstance(feature, datasets.Image):  # also pictures that are not to be decoded
             dataset = dataset.cast_column(name, datasets.Image())
-    places, _ = columns_by_name(dataset.column_names)
-    label = dataset.column_names[places[_label([*places], label_column, what)]]
-    column = dataset.select_columns(label).with_format("arrow")[:].column(0)
-    return dataset, class_labels(column, f"Column {label!r} of {what}")
+    return dataset, _labels(hub_table(what, dataset), chosen)
 
 
-def _label(columns: list[str], named: str, what: str) -> str:
-    label = usual_label(columns, named)
-    if label not in columns:
-        raise UserError(
-            f"{what} has no column {named or 'of labels'!r}; its columns are "
-            f"{', '.join(columns[:20])}: name it with label_column=…",
-            "column-missing",
-        )
-    return label
+def _labels(table: Table, chosen: str) -> ClassLabels:
+    label = label_column(table, chosen)
+    return class_labels(table.column(label), f"Column {label!r} of {table.where}")
 
 
 def _from_torch(dataset: Any, what: str) -> tuple[Rows, ClassLabels]:

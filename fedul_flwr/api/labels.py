@@ -14,7 +14,7 @@ from fedul_flwr.api.input_data import (
     flat_settings,
     stored_points,
 )
-from fedul_flwr.api.result import Result, facts_table
+from fedul_flwr.api.result import Result, Shown
 from fedul_flwr.api.runs import run
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.user_files import user_path
@@ -30,7 +30,7 @@ from fedul_flwr.errors import UserError
 
 
 @dataclass(frozen=True, repr=False)
-class Labels:
+class Labels(Shown):
     """Labels of all clients' points, given and found.
 
     Attributes
@@ -56,12 +56,6 @@ class Labels:
             "with a label": str(num_labeled),
             "directory": str(self.result.directory),
         }
-
-    def __repr__(self) -> str:
-        return f"<Labels: {', '.join(f'{k} {v}' for k, v in self._facts().items())}>"
-
-    def _repr_html_(self) -> str:
-        return facts_table(self._facts())
 
 
 def label(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,22 @@ if TYPE_CHECKING:
     from torch import nn
 
     from fedul_flwr.results.predict import Predictor
+
+
+class Shown:
+    """A line of facts in a terminal, and a small table of them in a notebook."""
+
+    def _facts(self) -> dict[str, str]:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {', '.join(f'{k} {v}' for k, v in self._facts().items())}>"
+
+    def _repr_html_(self) -> str:
+        import pandas as pd
+
+        with pd.option_context("display.max_colwidth", None):
+            return pd.Series(self._facts()).to_frame().to_html(header=False, border=0)
 
 
 class TrainedModel:
@@ -90,7 +105,7 @@ class TrainedModel:
         return f"<{type(self).__name__}: {self.path}>"
 
 
-class Result(TrainedModel):
+class Result(Shown, TrainedModel):
     """A run, finished or not, as it lies in its directory, with its best model.
 
     Parameters
@@ -180,12 +195,6 @@ class Result(TrainedModel):
         shutil.copytree(self.directory, target)
         return target
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {', '.join(f'{k} {v}' for k, v in self._facts().items())}>"
-
-    def _repr_html_(self) -> str:
-        return facts_table(self._facts())
-
     def _facts(self) -> dict[str, str]:
         run = self._read()
         facts = {
@@ -201,14 +210,6 @@ class Result(TrainedModel):
         if not run.finished:
             facts["unfinished"] = f"fedul_flwr.simulate(resume={str(self.directory)!r}) goes on"
         return {**facts, "directory": str(self.directory)}
-
-
-def facts_table(facts: Mapping[str, str]) -> str:
-    """A small table for notebooks."""
-    import pandas as pd
-
-    with pd.option_context("display.max_colwidth", None):
-        return pd.Series(facts).to_frame().to_html(header=False, border=0)
 
 
 def shown(figure: Figure) -> Figure:

@@ -52,31 +52,14 @@ def rounded_shares(shares: Floats, digits: int) -> Floats:
 
 
 def class_masses(priors: Floats, set_sizes: Ints) -> Floats:
-    """Expected number of points of every class in one client's sets, sum over m of n_m Pi_m.
-
-    Parameters
-    ----------
-    priors : ``(M, K)``, Pi, rows sum to 1.
-    set_sizes : ``(M,)``, n_m.
-
-    Returns
-    -------
-    ``(K,)``, which sum to the client's number of points.
-    """
+    """``(K,)``, expected number of points of every class in one client's sets, Σ_m n_m Pi_m."""
     return np.asarray(set_sizes @ priors, dtype=np.float64)
 
 
 def mean_prior(masses: Iterable[ArrayLike]) -> Floats:
     """Mean of all clients' class priors weighted by set sizes, floored (:func:`floored`).
 
-    Parameters
-    ----------
-    masses : ``(K,)`` of every client, from :func:`class_masses`.
-
-    Raises
-    ------
-    ValueError
-        Without clients or points, or with entries that are negative or not finite.
+    ``masses`` are every client's :func:`class_masses`. A ValueError says that there is no mean.
     """
     total = np.sum([np.asarray(mass, dtype=np.float64) for mass in masses], axis=0)
     if total.ndim != 1 or not np.isfinite(total).all() or (total < 0).any() or not total.any():
@@ -85,21 +68,9 @@ def mean_prior(masses: Iterable[ArrayLike]) -> Floats:
 
 
 def reweigh(posterior: Floats, trained: ArrayLike, wanted: ArrayLike) -> Floats:
-    """Posterior under other class priors: p'(k | x) ∝ p(k | x) · pi'_k / pi_k.
+    """``(n, K)``, the posterior under other class priors: p'(k | x) ∝ p(k | x) · pi'_k / pi_k.
 
-    Parameters
-    ----------
-    posterior : ``(n, K)``, p(k | x) under the priors ``trained``.
-    trained, wanted : ``(K,)``, pi and pi', all positive.
-
-    Returns
-    -------
-    ``(n, K)``, rows sum to 1.
-
-    Raises
-    ------
-    ValueError
-        For invalid priors, or a posterior of another width or without a positive entry in a row.
+    ``trained`` and ``wanted`` are pi and pi', all positive. A ValueError says what is invalid.
     """
     ratios = _per_prior(posterior, trained)
     prior = checked_prior(wanted)
@@ -121,20 +92,8 @@ def estimate_prior(posterior: Floats, trained: ArrayLike, *, pseudo_points: floa
     points with the priors of training are added (a Dirichlet prior; the likelihood is then
     penalized). Their influence vanishes as n grows.
 
-    Parameters
-    ----------
-    posterior : ``(n, K)``, p(k | x) under the priors ``trained``, of n unlabeled points.
-    trained : ``(K,)``, pi, all positive.
-    pseudo_points : pseudo points per class; 0 is the paper's estimate.
-
-    Returns
-    -------
-    ``(K,)``, floored (:func:`floored`).
-
-    Raises
-    ------
-    ValueError
-        Without points, or as for :func:`reweigh`.
+    The estimate is :func:`floored`. With ``pseudo_points`` 0 per class it is the paper's. Errors
+    are those of :func:`reweigh`.
     """
     ratios = _per_prior(posterior, trained)
     if len(ratios) == 0:

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import (
@@ -30,8 +30,11 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    StrictBool,
+    StrictFloat,
+    StrictStr,
     ValidationError,
-    model_validator,
+    with_config,
 )
 
 from fedul_flwr.config.base import column_name
@@ -52,13 +55,14 @@ MISSING_TEXTS = frozenset(
 )
 """Texts that say that a value is missing, in every kind of file."""
 
-_VALUES = ("categories", "fill", "mean", "scale", "below")
 _LARGEST = float(np.finfo(np.float32).max)
+_Text = Annotated[StrictStr, Field(min_length=1)]
 
 
+@with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
 @dataclass(frozen=True)
 class Column:
-    """One column of a table.
+    """One column of a table, as a columns file writes it.
 
     Attributes
     ----------
@@ -73,13 +77,13 @@ class Column:
     (('age',), ('sex=female', 'sex=male'))
     """
 
-    name: str
-    categories: tuple[str, ...] | None = None
-    mean: float | None = None
-    scale: float | None = None
-    other: bool = False
-    fill: float | str | None = None
-    below: float | None = None
+    name: Annotated[StrictStr, AfterValidator(column_name)]
+    categories: Annotated[tuple[_Text, ...], Field(min_length=1)] | None = None
+    fill: StrictFloat | StrictStr | None = None
+    mean: StrictFloat | None = None
+    scale: Annotated[StrictFloat, Field(gt=0)] | None = None
+    below: Annotated[StrictFloat, Field(ge=0, le=1)] | None = None
+    other: StrictBool = False
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -189,13 +193,11 @@ class Columns:
 
     def to_json(self) -> str:
         """Content of a columns file."""
-        listed = []
-        for column in self.columns:
-            values = {key: getattr(column, key) for key in _VALUES}
-            content = {key: value for key, value in values.items() if value is not None}
-            content |= {"other": True} if column.other else {}
-            listed.append({"name": column.name, **content})
-        return json.dumps({"columns": listed}, ensure_ascii=False)
+        stated = [
+            {k: v for k, v in vars(column).items() if v is not None and v is not False}
+            for column in self.columns
+        ]
+        return json.dumps({"columns": stated}, ensure_ascii=False)
 
 
 def unnamed_columns(count: int) -> Columns:
@@ -222,7 +224,7 @@ def parse_columns(text: str) -> Columns:
 
 def _parse(content: Mapping[str, Any], where: str) -> Columns:
     try:
-        listed = _File.model_validate(content).columns
+        columns = Columns(tuple(_File.model_validate(content).columns))
     except ValidationError as error:
         first = error.errors()[0]
         at = first["loc"]
@@ -231,7 +233,6 @@ def _parse(content: Mapping[str, Any], where: str) -> Columns:
         raise UserError(
             f"{where}: {named}{'.'.join(map(str, at))}: {first['msg']}.", "columns-file-wrong"
         ) from None
-    columns = Columns(tuple(Column(**dict(one)) for one in listed))
     refuse_twice(columns.names, where)
     refuse_twice(columns.features, where)
     refuse_too_wide(len(columns.features), where)
@@ -247,49 +248,27 @@ def refuse_too_wide(count: int, where: str) -> None:
         )
 
 
-_Text = Annotated[str, Field(min_length=1)]
+def _consistent(column: Column) -> Column:
+    """Refuse what no column can be: a category with a mean, a number with ``other``, and so on."""
+    if column.categories is None:
+        too_large = not isinstance(column.fill, str) and abs(column.fill or 0) > _LARGEST
+        is_right = not (column.other or isinstance(column.fill, str) or too_large)
+    else:
+        is_right = {column.mean, column.scale, column.below} == {None}
+        is_right &= column.fill in (None, *column.values)
+        is_right &= not any(value.strip() in MISSING_TEXTS for value in column.categories)
+    if not column.name or not is_right:
+        raise ValueError(
+            "it is neither a number with a finite fill, mean, scale and below, nor a category "
+            "with other and a fill of its categories, none of which is a missing value"
+        )
+    return column
 
 
-class _Written(BaseModel):
-    """A column as a file writes it."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-    name: Annotated[str, AfterValidator(column_name)]
-    categories: Annotated[tuple[_Text, ...], Field(min_length=1, strict=False)] | None = None
-    mean: float | None = None
-    scale: Annotated[float, Field(gt=0)] | None = None
-    other: bool = False
-    fill: float | str | None = None
-    below: Annotated[float, Field(ge=0, le=1)] | None = None
-
-    @model_validator(mode="after")
-    def _is_number_or_category(self) -> Self:
-        if self.categories is None:
-            is_right = not self.other and (self.fill is None or _is_float32(self.fill))
-        else:
-            values = {*self.categories, *([OTHER] if self.other else [])}
-            is_right = {self.mean, self.scale, self.below} == {None}
-            is_right &= self.fill is None or self.fill in values
-            is_right &= not any(value.strip() in MISSING_TEXTS for value in self.categories)
-        if not self.name or not is_right:
-            raise ValueError(
-                "it is neither a number with a finite fill, mean, scale and below, nor a category "
-                "with other and a fill of its categories, none of which is a missing value"
-            )
-        return self
-
-
-class _File(BaseModel):
+class _File(BaseModel, extra="forbid"):
     """The content of a columns file."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    columns: Annotated[list[_Written], Field(min_length=1)]
-
-
-def _is_float32(value: float | str) -> bool:
-    return not isinstance(value, str) and abs(value) <= _LARGEST
+    columns: Annotated[list[Annotated[Column, AfterValidator(_consistent)]], Field(min_length=1)]
 
 
 def refuse_twice(names: Iterable[str], where: str) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 
 from fedul_flwr.config.base import any_of, column_name
 from fedul_flwr.config.user_files import reason, regular_file
+from fedul_flwr.data.safe_files import composed
 from fedul_flwr.data.tables import Table, columns_by_name, in_memory, stripped
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
@@ -507,15 +508,16 @@ def _named(path: Path, header: list[str], cells: Any, mark: str) -> Table:
         rows -= 1
     dropped = len(cells) - rows
     note = f"{dropped} empty rows at the end left out" if dropped else ""
-    return Table(
-        str(path), content.slice(0, rows), twice=twice, note=note, separator=mark, untyped=True
-    )
+    return Table(str(path), content.slice(0, rows), twice=twice, note=note, separator=mark)
 
 
-def read_csv_rows(path: Path) -> tuple[list[list[str]], str]:
-    """Rows of a small CSV file, the header first, and how it was read if not as usual."""
-    table = _read(path)
+def read_rows(file: Path) -> tuple[list[list[str]], tuple[str, ...]]:
+    """Rows of a small CSV file, the header first, with composed letters; and a note if it was not
+    read as usual."""
+    table = _read(file)
     table.refuse_twice("")
     columns = [column.fill_null("").to_pylist() for column in table.content.columns]
     rows = [[cell.strip() for cell in row] for row in zip(*columns, strict=True)]
-    return [table.names, *filter(any, rows)], table.note
+    notes = (f"{file.name}: {table.note}",) if table.note else ()
+    listed = [table.names, *filter(any, rows)]
+    return [[composed(read_cell(cell)) for cell in row] for row in listed], notes

@@ -40,7 +40,7 @@ def is_dicom(content: bytes | Path) -> bool:
 
 
 def dicom_size(content: bytes | Path) -> tuple[int, int]:
-    """Height and width, by the header alone; errors as of :func:`read_dicom`."""
+    """Height and width, by the header alone."""
     with _opened(content, pixels=False) as file:
         return int(file.Rows), int(file.Columns)
 
@@ -51,15 +51,8 @@ def read_dicom(content: bytes | Path, window: tuple[float, float] | None = None)
     Stored values are rescaled (modality LUT), and a window maps them to gray (VOI LUT, part 3 of
     the standard, C.11.2). In MONOCHROME1 the least value is white. Padding is black.
 
-    Parameters
-    ----------
-    window : center and width; by default the file's first one. Without one all values that the
-        stored bits allow, unless they are rescaled, as those of CT.
-
-    Raises
-    ------
-    UserError
-        If the file is not one gray image, cannot be decoded, or has no window and needs one.
+    ``window`` is center and width; by default the file's first one. Without one all values that
+    the stored bits allow are shown, unless they are rescaled, as those of CT.
     """
     with _opened(content, pixels=True) as file:
         stored = np.asarray(file.pixel_array)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.columns import OTHER, Column, Columns, unnamed_columns
+from fedul_flwr.data.columns import OTHER, Column, Columns, refuse_too_wide, unnamed_columns
 from fedul_flwr.data.csv_files import doubtful_point
 from fedul_flwr.data.tables import (
     Missing,
@@ -281,10 +281,9 @@ def _without_dictionary(cells: Cells) -> Any:
     kind = cells.column.type
     if not pa.types.is_dictionary(kind):
         return cells.column
-    try:
-        return cells.column.cast(kind.value_type)
-    except pa.ArrowException:  # of intervals and the like
-        raise _other_type(cells, kind.value_type) from None
+    if not (is_text(kind.value_type) or pa.types.is_temporal(kind.value_type)):
+        _refuse_other_types(cells._replace(column=pa.array([], kind.value_type)))
+    return cells.column.cast(kind.value_type)
 
 
 def canonical(text: str) -> str:
@@ -325,7 +324,11 @@ def _refuse_other_types(cells: Cells) -> None:
     if pa.types.is_temporal(kind):
         raise _dates(cells, f"dates or times ({kind})")
     if not is_number(kind):
-        raise _other_type(cells, kind)
+        raise UserError(
+            f"{cells.here} has the type {kind}; numbers, texts, or one column of lists of numbers "
+            "are allowed.",
+            "column-type",
+        )
 
 
 def _dates(cells: Cells, what: str) -> UserError:
@@ -333,14 +336,6 @@ def _dates(cells: Cells, what: str) -> UserError:
         f"{cells.here} holds {what}: turn it into a number, such as an age or days since a date, "
         "or leave it out.",
         "column-of-dates",
-    )
-
-
-def _other_type(cells: Cells, kind: Any) -> UserError:
-    return UserError(
-        f"{cells.here} has the type {kind}; numbers, texts, or one column of lists of numbers are "
-        "allowed.",
-        "column-type",
     )
 
 
@@ -431,6 +426,7 @@ def common_vectors(
     """
     columns = options.columns or infer_columns(tables)
     width = len(columns.features)
+    refuse_too_wide(width, tables[0].where)
     for table in tables:
         if table.vectors is not None and table.vectors.shape[1] != width:
             raise UserError(

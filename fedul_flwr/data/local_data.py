@@ -21,9 +21,8 @@ from fedul_flwr.config.base import SUM_TOLERANCE, any_of
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.class_labels import class_of_cell
 from fedul_flwr.data.columns import refuse_twice
-from fedul_flwr.data.csv_files import read_cell, read_csv_rows
-from fedul_flwr.data.decode import IMAGE_SUFFIXES, Images, file_images, list_images
-from fedul_flwr.data.encode import common_vectors
+from fedul_flwr.data.csv_files import read_rows
+from fedul_flwr.data.decode import IMAGE_SUFFIXES, file_images, list_images
 from fedul_flwr.data.safe_files import (
     build_once,
     cache_directory,
@@ -43,6 +42,7 @@ from fedul_flwr.data.table_files import (
     open_table,
     read_table,
     refuse_empty,
+    storable,
     table_images,
     usual_label,
 )
@@ -171,7 +171,6 @@ def open_points(
     else:
         points = source.read(table)
         names = source.names(len(points))
-    refuse_empty(points)
     return names, points
 
 
@@ -181,31 +180,27 @@ def as_points(parts: Sequence[Opened], options: TableOptions) -> list[Points]:
     Where the columns do not say what fills a missing value, all tables together do, unless
     the columns are those of a trained model.
     """
-    tables = []
-    points: list[Points] = []
-    for inputs in parts:
-        refuse_empty(inputs)
-        if isinstance(inputs, Table):
-            tables.append(inputs)
-        elif isinstance(inputs, Images):
-            points.append(inputs.read_with(options.bits, options.window))
-        else:
-            points.append(inputs)
-    if tables and options.columns is None and any(table.names for table in tables):
-        raise UserError(
-            f"{tables[0].where} has columns with names, and the run does not say which of them it "
-            "takes, and in which order: setting columns has to name a columns file.",
-            "columns-file-needed",
-        )
-    return [*points, *common_vectors(tables, tables, options)[1]] if tables else points
+    for part in parts:
+        refuse_empty(part)
+        if isinstance(part, Table) and part.names and options.columns is None:
+            raise UserError(
+                f"{part.where} has columns with names, and the run does not say which of them it "
+                "takes, and in which order: setting columns has to name a columns file.",
+                "columns-file-needed",
+            )
+    return storable(parts, options)[1]
 
 
 class _Copy(NamedTuple):
-    """The decoded points of several files, in order, and where they lie."""
+    """The decoded points of several files, and how these were read.
 
-    home: Path
+    ``order`` has the points' positions in an order that depends on inputs only. Paths or rows often
+    list points class by class: then XCLP's server, which sees rows of points, could infer labels.
+    """
+
     inputs: Inputs
     sizes: Ints
+    order: Ints
     notes: tuple[str, ...]
 
 
@@ -223,7 +218,11 @@ def _decoded_copy(groups: Sequence[PointFiles], shape: InputShape, options: Tabl
         # Texts of one set may be longer than those of another.
         dtype = np.result_type(*(points.dtype for points in collections))
         write_blocks(directory / "inputs.npy", (int(sizes.sum()), *shape), dtype, blocks)
-        np.save(directory / "sizes.npy", sizes, allow_pickle=False)
+        inputs = np.load(directory / "inputs.npy", mmap_mode="r")
+        digests = [sha256(point.tobytes()).digest() for point in inputs]
+        order = np.array(sorted(range(len(inputs)), key=digests.__getitem__), dtype=np.int64)
+        for name, array in (("sizes", sizes), ("order", order)):
+            np.save(directory / f"{name}.npy", array, allow_pickle=False)
         notes = json.dumps(reading_notes(parts), indent=1)
         (directory / "notes.json").write_text(notes, encoding="utf-8")
 
@@ -232,26 +231,8 @@ def _decoded_copy(groups: Sequence[PointFiles], shape: InputShape, options: Tabl
     key = cache_key([counts, list(shape), *options.identity], files)
     home = build_once(cache_directory() / "owned" / key, build, private=True)
     notes = json.loads((home / "notes.json").read_text(encoding="utf-8"))
-    inputs, sizes = open_array(home / "inputs.npy"), open_array(home / "sizes.npy")
-    return _Copy(home, inputs, sizes, tuple(notes))
-
-
-def _order(home: Path) -> Ints:
-    """Positions in an order that depends on inputs only, computed once for the copy ``home``.
-
-    Paths or rows often list points class by class. Then XCLP's server, which sees rows of points,
-    could infer labels from their positions.
-    """
-
-    def build(directory: Path) -> None:
-        inputs = open_array(home / "inputs.npy")
-        digests = [sha256(point.tobytes()).digest() for point in inputs]
-        order = np.array(sorted(range(len(inputs)), key=digests.__getitem__), dtype=np.int64)
-        np.save(directory / "order.npy", order, allow_pickle=False)
-
-    return open_array(
-        build_once(home.with_name(f"{home.name}-order"), build, private=True) / "order.npy"
-    )
+    inputs, sizes, order = (open_array(home / f"{n}.npy") for n in ("inputs", "sizes", "order"))
+    return _Copy(inputs, sizes, order, tuple(notes))
 
 
 def _data_folder(path: str | Path, content: str) -> Path:
@@ -275,15 +256,6 @@ def client_folders(path: str | Path, num_clients: int) -> list[Path]:
             setting="client-data",
         )
     return folders
-
-
-def read_rows(file: Path) -> tuple[list[list[str]], tuple[str, ...]]:
-    """Rows of a CSV file with composed letters, and a note if it was not read as usual
-    (:func:`~fedul_flwr.data.csv_files.read_csv_rows`).
-    """
-    rows, note = read_csv_rows(file)
-    notes = (f"{file.name}: {note}",) if note else ()
-    return [[composed(read_cell(cell)) for cell in row] for row in rows], notes
 
 
 # Unlabeled sets.
@@ -573,7 +545,7 @@ def load_partly_labeled(
         folders = f", and no folder is called {' or '.join(class_names)}"
         folders = "" if points.is_table else folders
         notes = (f"no point has a label, as there is no {labels_file.name}{folders}",)
-    order = _order(copy.home)
+    order = copy.order
     return PartlyLabeledPoints(
         inputs=copy.inputs,
         points=order,

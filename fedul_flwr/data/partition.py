@@ -115,10 +115,6 @@ def _by_class_shares(
     together, evenly; the authors' code has 0.02 and six times 0.03. With fewer than four classes
     the shares of the existing ones keep their proportions: 0.625 and twice 0.1875 for three
     classes. No class runs out if all are equally frequent and C is a multiple of K.
-
-    Parameters
-    ----------
-    labels : ``(n,)``, classes ``0..K-1``.
     """
     if (labels == UNLABELED).any():
         raise UserError(
@@ -225,51 +221,29 @@ _ATTEMPTS = 20
 """Seeds that are tried, each with eleven draws, until all clients have enough points."""
 
 
-_COUNTS = {
-    "dirichlet": "dirichlet.min-points",
-    "pathological": "pathological.classes-per-client",
-    "shard": "shard.shards-per-client",
-}
-"""The setting that a partition of the library may not be able to fulfill."""
-
-
-def _partitioner(num_clients: int, config: RunConfig, attempt: int) -> Any:
-    from flwr_datasets import partitioner
-
-    seed = derived_seed(config.seed, "partitioner", *([attempt] if attempt else []))
-    match config.partition:
-        case "dirichlet":
-            options = config[DirichletSettings]
-            return partitioner.DirichletPartitioner(
-                num_clients,
-                "label",
-                options.alpha,
-                min_partition_size=options.min_points,
-                seed=seed,
-            )
-        case "pathological":
-            return partitioner.PathologicalPartitioner(
-                num_clients,
-                "label",
-                config[PathologicalSettings].classes_per_client,
-                class_assignment_mode="first-deterministic",
-                seed=seed,
-            )
-        case _:
-            count = config[ShardSettings].shards_per_client
-            return partitioner.ShardPartitioner(
-                num_clients, "label", num_shards_per_partition=count, seed=seed
-            )
-
-
 def _by_library(labels: Ints, order: Ints, num_clients: int, config: RunConfig) -> list[Ints]:
     """Partitions of flwr-datasets, applied to a data set with labels only."""
     import datasets
+    from flwr_datasets import partitioner
 
+    options: dict[str, Any]
+    if config.partition == "dirichlet":
+        kind, key = partitioner.DirichletPartitioner, "dirichlet.min-points"
+        chosen = config[DirichletSettings]
+        options = {"alpha": chosen.alpha, "min_partition_size": chosen.min_points}
+    elif config.partition == "pathological":
+        kind, key = partitioner.PathologicalPartitioner, "pathological.classes-per-client"
+        count = config[PathologicalSettings].classes_per_client
+        options = {"num_classes_per_partition": count}
+        options["class_assignment_mode"] = "first-deterministic"
+    else:
+        kind, key = partitioner.ShardPartitioner, "shard.shards-per-client"
+        options = {"num_shards_per_partition": config[ShardSettings].shards_per_client}
     table = datasets.Dataset.from_dict({"label": labels[order], "position": order})
     why: object = ""
     for attempt in range(_ATTEMPTS if config.partition == "dirichlet" else 1):
-        built = _partitioner(num_clients, config, attempt)
+        seed = derived_seed(config.seed, "partitioner", *([attempt] if attempt else []))
+        built = kind(num_clients, "label", **options, seed=seed)
         built.dataset = table
         with warnings.catch_warnings():
             if config.partition == "dirichlet":
@@ -279,7 +253,6 @@ def _by_library(labels: Ints, order: Ints, num_clients: int, config: RunConfig) 
                 return [np.asarray(part["position"], dtype=np.int64) for part in parts]
             except (ValueError, ZeroDivisionError) as error:
                 why = error
-    key = _COUNTS[config.partition]
     raise UserError(
         f"Setting {key}: partition = {config.partition!r} cannot split {len(labels)} points over "
         f"{num_clients} clients ({why}).",

@@ -267,7 +267,7 @@ NAME = "data"
 NETWORKS = "networks"
 KINDS = (IN_MEMORY, "owned", "sources", "splits", NETWORKS)
 """Folders of the cache; that of networks holds facts about them, and no data."""
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """Part of every key: increase it whenever the format of the cached files changes, or values that
 were decoded wrongly."""
 
@@ -392,5 +392,5 @@ def _entries() -> Iterator[Path]:
     for kind in KINDS:
         folder = cache_directory() / kind
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if re.fullmatch(r"[0-9a-f]{24}(-[a-z]+)?", path.name) and not path.is_symlink():
+            if re.fullmatch(r"[0-9a-f]{24}", path.name) and not path.is_symlink():
                 yield path

@@ -65,11 +65,7 @@ class Dirichlet:
 
         A row is worth as many labels as :func:`effective_labels` says of the variances of the
         uniform distributions, (high_k − low_k)² / 12, at least :data:`JEFFREYS` per class: nothing
-        known is Jeffreys' prior.
-
-        Parameters
-        ----------
-        low, high : ``(M, K)``, ends of the intervals; equal ends everywhere in a row are exact.
+        known is Jeffreys' prior. Equal ends everywhere in a row are exact.
         """
         middle = (low + high) / 2
         means = middle / middle.sum(axis=1, keepdims=True)
@@ -93,10 +89,7 @@ def effective_labels(means: Floats, variances: Floats) -> Floats:
     Σ_k (estimate_k − t_k)² / t_k is (K − 1) / (s + 1) for a Dirichlet distribution with mean t and
     concentration s. Solved for s, with the K classes that can occur, t_k > 0.
 
-    Parameters
-    ----------
-    means : ``(M, K)``, t, rows sum to 1.
-    variances : ``(M, K)``, expected (estimate_k − t_k)²; all zero in a row gives infinity.
+    ``variances`` are the expected (estimate_k − t_k)²; all zero in a row gives infinity.
 
     Examples
     --------
@@ -137,18 +130,7 @@ def learn_priors(likelihoods: Floats, sets: Ints, priors: Floats, stated: Dirich
 
     No step lowers the log-likelihood of the set's points minus s_m KL(t_m ‖ Pi_m), the log-density
     of the Dirichlet distribution over the logits of Pi_m up to a constant. Rows that are told
-    exactly stay as they are told, bit for bit.
-
-    Parameters
-    ----------
-    likelihoods : ``(n, K)``, from :func:`set_likelihoods`.
-    sets : ``(n,)``, the set ``0..M-1`` of every point.
-    priors : ``(M, K)``, current class priors.
-    stated : means ``(M, K)`` and concentrations ``(M,)``.
-
-    Returns
-    -------
-    ``(M, K)``, rows sum to 1.
+    exactly stay as they are told, bit for bit. ``sets`` has the set ``0..M-1`` of every point.
 
     Examples
     --------
@@ -417,10 +399,6 @@ def identifiable_directions(clients: Sequence[Floats]) -> int:
     The posteriors are determined if all clients' equations have rank K - 1. That of the stacked
     Pi alone is not enough: K clients with one set each have K equations too few. The rank is the
     same for almost all g, so it is computed at one, which is fixed.
-
-    Parameters
-    ----------
-    clients : Pi_c ``(M_c, K)`` of every client.
 
     Examples
     --------

@@ -10,7 +10,6 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +27,6 @@ from fedul_flwr.data.class_labels import (
 )
 from fedul_flwr.data.columns import Columns, parse_columns, refuse_twice
 from fedul_flwr.data.decode import Images, PixelImages, Survey, file_images, list_images
-from fedul_flwr.data.encode import common_vectors
 from fedul_flwr.data.safe_files import (
     build_once,
     cache_directory,
@@ -45,10 +43,10 @@ from fedul_flwr.data.table_files import (
     hub_table,
     npz_split,
     open_table,
-    refuse_empty,
+    storable,
     table_split,
 )
-from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts, in_memory, reading_notes
+from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, in_memory, reading_notes
 from fedul_flwr.data.types import Bools, InputShape, Ints, PointArrays, Source
 from fedul_flwr.errors import UserError
 
@@ -61,28 +59,16 @@ written."""
 def same_form(train: Opened, test: Opened, image_size: int, options: TableOptions) -> CommonForm:
     """Find the form of the points of both splits.
 
-    What fills missing values of tables comes from the training split alone, which also says how
-    many bits the values of 16-bit images have unless the options do. Images of both have color if
-    any has.
+    The training split alone says how many bits the values of 16-bit images have unless the options
+    do. Images of both have color if any has.
     """
-    both = (train, test)
-    for inputs in both:
-        refuse_empty(inputs)
-    texts = [inputs for inputs in both if isinstance(inputs, Texts)]
-    tables = [inputs for inputs in both if isinstance(inputs, Table)]
-    images = [inputs for inputs in both if isinstance(inputs, Images)]
-    if len(texts) == 2:
-        return (), None, 0, texts
-    if len(tables) == 2:
-        columns, vectors = common_vectors(tables, tables[:1], options)
-        is_known = tables[0].names or options.columns or options.missing != "refuse"
-        return (len(columns.features),), columns if is_known else None, 0, vectors
-    if len(images) < 2:
-        raise UserError(
-            f"{train.where} and {test.where} hold images and vectors; only one of them.",
-            "splits-differ",
-        )
-    images = [inputs.read_with(options.bits, options.window) for inputs in images]
+    columns, points = storable((train, test), options, training=1)
+    if isinstance(train, Table) and columns is not None:
+        is_known = train.names or options.columns or options.missing != "refuse"
+        return (len(columns.features),), columns if is_known else None, 0, points
+    images = [inputs for inputs in points if isinstance(inputs, Images)]
+    if not images:
+        return (), None, 0, points
     surveys = [inputs.survey() for inputs in images]
     if not image_size:
         merged = Survey(surveys[0].sizes | surveys[1].sizes)
@@ -209,7 +195,7 @@ def stratified_test(labels: Ints) -> Bools:
     """``(n,)``, whether a point is in the test split: 20 % of every class, always the same."""
     generator = np.random.default_rng(_SEED)
     in_test = np.zeros(len(labels), dtype=bool)
-    for k in range(int(labels.max()) + 1):
+    for k in range(int(labels.max(initial=-1)) + 1):
         points = generator.permutation(np.flatnonzero(labels == k))
         in_test[points[: round(_TEST_FRACTION * len(points))]] = True
     return in_test
@@ -248,14 +234,9 @@ _LAYOUTS = (
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.-]+)?")
 
 
-@dataclass(frozen=True)
-class _Origin:
-    """Origin of a data set, found without opening large files.
-
-    Attributes
-    ----------
-    identity : identifies it, together with path, size and time of the ``files``.
-    """
+class _Origin(NamedTuple):
+    """A data set that was found without opening large files: what identifies it, together with
+    path, size and time of its files, and how it is read."""
 
     identity: str
     files: Sequence[Path]
@@ -270,23 +251,8 @@ def load_source(
 ) -> Source:
     """Load a data set; its images are decoded, or its tables encoded, on first use.
 
-    Parameters
-    ----------
-    dataset : one of
-
-        - ``digits``: scikit-learn's 1797 handwritten digits, 8x8 gray, split once and for all into
-          80 % train and 20 % test, stratified;
-        - ``breast-cancer`` or ``wine``: scikit-learn's tables of 569 points with 30 numbers and 178
-          points with 13, split in the same way;
-        - a folder with ``train.parquet`` and ``test.parquet``: images (column ``image`` or
-          ``img``), or features: columns of numbers and texts, or one column of lists. Labels are
-          a ClassLabel, whole numbers, texts or truth values; missing ones are ``-1``;
-        - a folder with ``train.npz`` and ``test.npz``: ``images`` uint8 or float in [0, 1],
-          ``(n, h, w)`` or ``(n, h, w, c)``, or ``vectors`` ``(n, d)``; ``labels`` as in parquet;
-          perhaps ``class_names``;
-        - a folder with ``train.csv`` and ``test.csv``: features and labels as in parquet;
-        - a folder with ``train/`` and ``test/``, one sub-folder of images per class;
-        - the name of a data set on the Hugging Face hub, ``name`` or ``name:config``.
+    ``dataset`` is one of :data:`DEMOS`; a folder of one of the layouts in docs/running.md and
+    docs/vectors.md; or the name of a data set on the Hugging Face hub, ``name`` or ``name:config``.
     """
     return read_source(source_directory(dataset, image_size=image_size, table=table))
 

@@ -111,7 +111,10 @@ def generate_sets(
             draw_priors(largest, num_classes, settings.priors, shared_rng)
             for _ in range(settings.shared_prior_draws)
         ]
-        weights = equal_columns(np.sum(draws, axis=0)[:num_sets])
+        # Every column sums to 1, so that all sets together need equally many of each class. Set m
+        # takes n/M times its row, so M sets contain K/M of a client's n points (authors' code).
+        weights = np.sum(draws, axis=0)[:num_sets]
+        weights = weights / weights.sum(axis=0, keepdims=True)
     else:
         weights = draw_priors(num_sets, num_classes, settings.priors, rng)
     pools = [rng.permutation(points[labels[points] == k]) for k in range(num_classes)]
@@ -173,23 +176,6 @@ def draw_priors(num_sets: int, num_classes: int, kind: str, rng: np.random.Gener
     return priors
 
 
-def equal_columns(priors: Floats) -> Floats:
-    """Scale every column to the sum 1, so that all sets together need equally many of each class.
-
-    Set m takes n/M times its row (:func:`_deal_shared`), so M sets contain K/M of a client's n
-    points (authors' code): all for M = K, half for M = 2K.
-
-    ``priors`` and the result are ``(M, K)``; no column of ``priors`` may be all zero.
-
-    Examples
-    --------
-    >>> equal_columns(np.array([[3.0, 1.0], [1.0, 1.0]])).tolist()
-    [[0.75, 0.5], [0.25, 0.5]]
-    """
-    scaled: Floats = priors / priors.sum(axis=0, keepdims=True)
-    return scaled
-
-
 def add_prior_noise(priors: Floats, epsilon: float, rng: np.random.Generator) -> Floats:
     """Add noise to priors as in the paper's section 4.2 (table E.9).
 
@@ -230,10 +216,11 @@ SETS, LABELS, ASSIGNED, TRUTH = "sets.npz", "labels.npz", "given.npz", "truth.np
 """Files of a simulated federation: for clients by their kind of data, and for the simulation."""
 
 
-def _joined(bounds: str, columns: Mapping[str, Sequence[NDArray[Any]]]) -> dict[str, Any]:
-    """Arrays with those of all clients one after the other, and where each client's part lies."""
-    of_clients = bounds_of(next(iter(columns.values())))
-    return {name: np.concatenate(parts) for name, parts in columns.items()} | {bounds: of_clients}
+def _joined(bounds: str, clients: Sequence[object], *names: str) -> dict[str, Any]:
+    """Arrays of all clients one after the other, and where each client's part lies."""
+    parts = {name: [getattr(client, name) for client in clients] for name in names}
+    joined = {name: np.concatenate(arrays) for name, arrays in parts.items()}
+    return joined | {bounds: bounds_of(parts[names[0]])}
 
 
 def _parts(arrays: Mapping[str, NDArray[Any]], bounds: str = "bounds") -> Iterator[slice]:
@@ -267,20 +254,21 @@ def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig
         clients.append(
             generate_sets(labels, points, source.num_classes, client, of_client, config.seed)
         )
-    of_points = {"points": [c.points for c in clients], "sets": [c.sets for c in clients]}
-    of_sets = {
-        "priors": [c.priors for c in clients],
-        "drawn_priors": [c.drawn_priors for c in clients],
-        "posterior_means": [c.posterior.means for c in clients],
-        "concentrations": [c.posterior.concentrations for c in clients],
-    }
-    np.savez(folder / SETS, **_joined("point_bounds", of_points), **_joined("set_bounds", of_sets))
+    posteriors = [client.posterior for client in clients]
+    of_points = _joined("point_bounds", clients, "points", "sets")
+    np.savez(
+        folder / SETS,
+        **of_points,
+        **_joined("set_bounds", clients, "priors", "drawn_priors"),
+        posterior_means=np.concatenate([posterior.means for posterior in posteriors]),
+        concentrations=np.concatenate([posterior.concentrations for posterior in posteriors]),
+    )
     # All points of a client, because sets that share points need not cover all of them.
-    everything = {"points": of_owners, "labels": [labels[points] for points in of_owners]}
-    np.savez(folder / LABELS, **_joined("point_bounds", everything))
+    everything = [ClientTruth(points, labels[points]) for points in of_owners]
+    np.savez(folder / LABELS, **_joined("point_bounds", everything, "points", "labels"))
     np.savez(
         folder / TRUTH,
-        labels=labels[np.concatenate(of_points["points"])],
+        labels=labels[of_points["points"]],
         true_priors=np.concatenate([client.true_priors for client in clients]),
         validation=validation,
         server=server,
@@ -533,12 +521,8 @@ def _with_labels_shown(
 
 
 def _assigned_arrays(clients: Sequence[LabelTruth]) -> dict[str, Any]:
-    columns: dict[str, list[NDArray[Any]]] = {
-        "points": [client.points for client in clients],
-        "labels": [client.observed for client in clients],
-        "new": [client.new for client in clients],
-    }
-    return _joined("bounds", columns)
+    arrays = _joined("bounds", clients, "points", "observed", "new")
+    return arrays | {"labels": arrays.pop("observed")}
 
 
 def _label_truths(arrays: Mapping[str, NDArray[Any]], truth: Ints) -> tuple[LabelTruth, ...]:

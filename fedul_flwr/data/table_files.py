@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.class_labels import ClassLabels, class_labels, labels_of_cells
-from fedul_flwr.data.columns import refuse_too_wide
+from fedul_flwr.data.columns import Columns
 from fedul_flwr.data.csv_files import open_csv, plain_numbers
 from fedul_flwr.data.decode import BLOCK, IMAGE_SUFFIXES, EncodedImages, Images, Item, PixelImages
+from fedul_flwr.data.encode import common_vectors
 from fedul_flwr.data.tables import (
     MAX_BYTES,
     Table,
@@ -77,6 +78,31 @@ def refuse_empty(inputs: Opened) -> None:
         )
 
 
+def storable(
+    parts: Sequence[Opened], options: TableOptions, training: int | None = None
+) -> tuple[Columns | None, list[Points]]:
+    """Points of several files or splits as they are stored, and the columns of tables.
+
+    What fills missing values of tables, unless the options say it, comes from the first
+    ``training`` parts, by default from all.
+    """
+    for part in parts:
+        refuse_empty(part)
+    tables = [part for part in parts if isinstance(part, Table)]
+    if len(tables) == len(parts):
+        columns, vectors = common_vectors(tables, tables[:training], options)
+        return columns, [*vectors]
+    texts = [part for part in parts if isinstance(part, Texts)]
+    images = [part for part in parts if isinstance(part, Images)]
+    if len(parts) not in (len(texts), len(images)):
+        raise UserError(
+            f"{' and '.join(part.where for part in parts)} hold images and vectors; only one of "
+            "them.",
+            "splits-differ",
+        )
+    return None, [*texts, *(image.read_with(options.bits, options.window) for image in images)]
+
+
 # Arrays, and the .npz files that have them.
 
 FORMS = {
@@ -99,7 +125,6 @@ def of_array(
         wherever an axis of that length stands, behind them if both may be.
     """
     if array.ndim == 2 and 2 in axes and array.dtype.kind in "fiub":
-        refuse_too_wide(array.shape[1], where)
         kind = np.float64 if array.itemsize > 4 else np.float32
         return Table(where, vectors=array.astype(kind))
     images = array[..., np.newaxis] if array.ndim == 3 else array
@@ -329,7 +354,7 @@ def read_table(path: Path, options: TableOptions, id_column: str = "") -> tuple[
 
 def table_split(table: Table, options: TableOptions) -> LabeledSplit:
     """Read a table with labels: of texts if asked for, of images if it has some, or of features."""
-    label = _label_column(table, options.label)
+    label = label_column(table, options.label)
     inputs: Opened
     if options.text:
         inputs, taken = texts_of(table, options.text), {options.text}
@@ -342,20 +367,21 @@ def table_split(table: Table, options: TableOptions) -> LabeledSplit:
     others = {name: _scalars(table, name) for name in table.names if name not in used}
     columns = {name: values for name, values in others.items() if values is not None}
     where = f"Column {label!r} of {table.where}"
-    labels = (labels_of_cells if table.untyped else class_labels)(table.column(label), where)
+    labels = (labels_of_cells if table.separator else class_labels)(table.column(label), where)
     feature = table.hub.get(label)
     if names := feature.get("names") if isinstance(feature, Mapping) else None:
         labels = labels.numbered_by(tuple(map(str, names)), where)
     return LabeledSplit(inputs, labels, columns)
 
 
-def _label_column(table: Table, chosen: str) -> str:
+def label_column(table: Table, chosen: str) -> str:
     """The column of labels: the ``chosen`` one, one of a usual name, or the only ClassLabel."""
     for name in LABEL_NAMES if not chosen else ():
         table.refuse_twice(name)
     hub = [name for name in table.names if _hub_type(table, name) == "ClassLabel"]
     label = usual_label(table.names, chosen) or (hub[0] if len(hub) == 1 else "label")
-    table.refuse_without(label, ", which setting label-column names" if chosen else "")
+    named = "which setting label-column names" if chosen else "and setting label-column names none"
+    table.refuse_without(label, f", {named}")
     return label
 
 
@@ -387,7 +413,7 @@ def _scalars(table: Table, name: str) -> NDArray[Any] | None:
         return None
     texts = np.asarray(column.fill_null("").to_pylist(), dtype=str)
     present = [text for text in texts.tolist() if text]
-    if not table.untyped or not present or any(map(_LEADING_ZERO.match, present)):
+    if not table.separator or not present or any(map(_LEADING_ZERO.match, present)):
         return texts
     filled = np.where(texts == "", str(UNLABELED), texts)
     for number in (np.int64, np.float64):
@@ -491,7 +517,6 @@ def features_of(table: Table, options: TableOptions, label: str) -> Table:
         wanted = [name for name in names if name not in left_out]
     if not wanted:
         raise table.lacks("column of features beside the label")
-    refuse_too_wide(len(wanted), table.where)
     features = replace(table, content=table.content.select(wanted))
     for name in wanted if columns is None else ():
         _refuse_file_names(features.column(name), name, table.where)
@@ -522,7 +547,6 @@ def _from_lists(table: Table, name: str, names: list[str]) -> Table:
             "numbers; all must be equally long.",
             "columns-differ",
         )
-    refuse_too_wide(widths[0] if widths else 1, table.where)
     values = pc.list_flatten(column).cast(pa.float64(), safe=False).to_numpy()
     vectors = np.asarray(values, dtype=np.float64).reshape(len(column), *widths or [1])
     left_out = {name, *_index_columns(table.content.schema)}

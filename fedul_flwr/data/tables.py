@@ -97,9 +97,8 @@ class Table:
         read when they are asked for.
     vectors : ``(n, d)`` numbers, if they came without names; NaN is a missing value.
     twice : names that several columns have, and an empty one for columns without a name.
-    untyped : whether all cells are texts because the file has no types, as CSV.
-    separator, mark : of a CSV file, what stands between cells, and before decimals if its numbers
-        show it.
+    separator, mark : of a CSV file, all of whose cells are texts, what stands between cells, and
+        before decimals if its numbers show it.
     floats : values ``(n,)`` of columns of texts that are all plain numbers.
     has_paths : whether an image without bytes may be opened by its path.
     """
@@ -110,7 +109,6 @@ class Table:
     hub: Mapping[str, Any] = field(default_factory=dict)
     twice: tuple[str, ...] = ()
     note: str = ""
-    untyped: bool = False
     separator: str = ""
     mark: str = ""
     floats: Mapping[str, Floats] = field(default_factory=dict)

@@ -208,6 +208,7 @@ def test_given_categories_intervals_and_sparse_dummies_then_features_are_those_b
         ((np.zeros((2, 2, 2, 2)), [0, 1]), None, "array-wrong"),
         ((VECTORS, LABELS + 0.5), None, "labels-wrong"),
         ((VECTORS[:2], [0, 1]), None, "too-few-points"),
+        (pd.DataFrame({"a": [], "label": []}), None, "too-few-points"),
         ((FRAME, LABELS), (FRAME.rename(columns={"a": "z"}), LABELS), "columns-differ"),
         ((FRAME, LABELS), (VECTORS, LABELS), "splits-differ"),
         ((FRAME.assign(a=[1, "x"] * 10), LABELS), None, "column-type"),

