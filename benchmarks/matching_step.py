@@ -17,7 +17,7 @@ from fedul_flwr.learning.helpers import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.parts import decompose
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
+from fedul_flwr.learning.pseudo_labels import scaled_cross_entropy
 from fedul_flwr.models import build_model
 from fedul_flwr.strategies.fedmatch import FedMatchSettings
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fedul_flwr.config.run_config import RunConfig
+    from fedul_flwr.experiments.runs_file import Reproduction
     from fedul_flwr.experiments.table import Size, Table
-    from fedul_flwr.experiments.table_runs import Reproduction
     from fedul_flwr.experiments.trial_plan import Plan
 
 
@@ -178,7 +178,7 @@ def reproduce(
     is_set = {"--device": device != "auto", "--seeds": seeds != "0", "--tuned": tuned}
     is_set["--dataset"] = bool(dataset)
     if column is not None:
-        from fedul_flwr.experiments.flat_file import flat_file
+        from fedul_flwr.experiments.table_plan import flat_file
 
         options.refuse_options({"--columns": columns, **is_set}, "with --print: leave it out")
         typer.echo(flat_file(read_table(experiments, table), column, size, rows), nl=False)
@@ -190,8 +190,8 @@ def reproduce(
         for content in contents
     ]
     from fedul_flwr.engine.simulate import Simulation, run_here
+    from fedul_flwr.experiments.runs_file import Reproduction
     from fedul_flwr.experiments.table_plan import Device
-    from fedul_flwr.experiments.table_runs import Reproduction
 
     failed, statistics = 0, []
     for content, (of_rows, of_columns) in zip(contents, chosen, strict=True):
@@ -372,9 +372,8 @@ def tune(
     """Search settings for every row of TABLE, as fedul/table-1, without using test errors."""
     if (table is None) == (runs is None):
         raise UserError("tune takes either TABLE or --runs FILE.", "options-contradict")
-    from fedul_flwr.config.user_files import parse_overrides
+    from fedul_flwr.config.user_files import attribute, parse_overrides
     from fedul_flwr.engine.shell import flower_logs
-    from fedul_flwr.experiments.python_files import attribute
     from fedul_flwr.experiments.runs_file import RunsFile, require_committed
     from fedul_flwr.experiments.search import TRIALS, Searches, plan_searches, run_searches
     from fedul_flwr.experiments.search_space import Search

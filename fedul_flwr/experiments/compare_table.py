@@ -11,7 +11,7 @@ from fedul_flwr.config.base import AUTO, Scalar, nearest
 from fedul_flwr.config.method_settings import SupervisedSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.estimates import FEWEST_SEEDS, LEVEL, Estimate, Ranking, rank
+from fedul_flwr.experiments.statistics import FEWEST_SEEDS, LEVEL, Estimate, Ranking, rank
 from fedul_flwr.experiments.text_tables import print_table
 from fedul_flwr.experiments.trial import TrialResult
 from fedul_flwr.experiments.trial_plan import Plan

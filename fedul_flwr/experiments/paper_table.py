@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from fedul_flwr.experiments.estimates import Estimate, stack_curves
 from fedul_flwr.experiments.metrics import METRICS
+from fedul_flwr.experiments.statistics import Estimate, stack_curves
 from fedul_flwr.experiments.table import Size, Table
 from fedul_flwr.experiments.text_tables import print_table
 

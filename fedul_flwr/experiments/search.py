@@ -28,9 +28,17 @@ from fedul_flwr.data.run_files.records import Line
 from fedul_flwr.data.run_files.store import ENVIRONMENT, SUMMARY, RunDirectory
 from fedul_flwr.engine.shell import flower_logs, follow_parent
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.criterion import Criterion, Name, is_diverged, make_criterion
 from fedul_flwr.experiments.runs_file import provenance
-from fedul_flwr.experiments.search_space import Candidate, Search, candidates, label
+from fedul_flwr.experiments.search_space import (
+    Candidate,
+    Criterion,
+    Name,
+    Search,
+    candidates,
+    is_diverged,
+    label,
+    make_criterion,
+)
 from fedul_flwr.experiments.studies import (
     best_of,
     journal,

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Literal
 
 from fedul_flwr.config.base import nearest
-from fedul_flwr.config.user_files import read_text, user_path
+from fedul_flwr.config.user_files import attribute, naming, read_text, user_path
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.metrics import METRICS
-from fedul_flwr.experiments.python_files import attribute, naming
 from fedul_flwr.experiments.search_space import Search
 from fedul_flwr.experiments.trial_plan import Overrides, refuse_one_folder
 

@@ -17,11 +17,10 @@ from fedul_flwr.config.run_config import (
     keys_in_use,
     resolve,
 )
-from fedul_flwr.config.user_files import flatten, read_toml, user_path
+from fedul_flwr.config.user_files import attribute, flatten, read_toml, user_path
 from fedul_flwr.data.split import split_settings
 from fedul_flwr.data.user_content import user_content
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.python_files import attribute
 from fedul_flwr.experiments.trial import CLIENTS, Trial
 
 Overrides = Mapping[str, Scalar]

@@ -13,8 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fedul_flwr.experiments.compare_table import Row
-from fedul_flwr.experiments.estimates import stack_curves
 from fedul_flwr.experiments.paper_table import Kind, mean_curves
+from fedul_flwr.experiments.statistics import stack_curves
 from fedul_flwr.experiments.table import Table
 from fedul_flwr.experiments.trial_plan import Overrides
 from fedul_flwr.results.figure_style import (

@@ -20,7 +20,7 @@ from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.closed_form import SoftSums, soft_sums
 from fedul_flwr.learning.local import dump_arrays, extract_features, load_arrays, train_local
 from fedul_flwr.learning.plan import LocalPlan, local_plan, rate_factor
-from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
+from fedul_flwr.learning.pseudo_labels import scaled_cross_entropy
 from fedul_flwr.learning.task import Batches, BatchLoss, Task, on_logits
 from fedul_flwr.models import build_model
 

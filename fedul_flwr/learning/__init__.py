@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from fedul_flwr.lazy import door
 
 if TYPE_CHECKING:
-    from fedul_flwr.learning.assignment import *
     from fedul_flwr.learning.batch_statistics import *
     from fedul_flwr.learning.batches import *
     from fedul_flwr.learning.closed_form import *
@@ -22,17 +21,13 @@ if TYPE_CHECKING:
     from fedul_flwr.learning.matching import *
     from fedul_flwr.learning.network import *
     from fedul_flwr.learning.plan import *
-    from fedul_flwr.learning.poisson_binomial import *
     from fedul_flwr.learning.proportions import *
     from fedul_flwr.learning.proxies import *
-    from fedul_flwr.learning.pseudo_label_task import *
     from fedul_flwr.learning.pseudo_labels import *
-    from fedul_flwr.learning.sage import *
     from fedul_flwr.learning.scaffold import *
     from fedul_flwr.learning.views import *
 
 _MODULES = {
-    "assignment": "assign_set assign_sets",
     "batch_statistics": "norm_statistics num_statistic_batches statistic_names",
     "batches": "bag_batches fix_mix_batches num_batches paired_batches "
     "point_batches repeated_batches set_batches",
@@ -44,18 +39,17 @@ _MODULES = {
     "dropout": "with_dropout",
     "fix_mix": "FixMixLoss aligned class_factors select",
     "helpers": "HelperChoice InterClientConsistency",
-    "local": "dump_arrays extract_features features_and_logits "
-    "load_arrays local_normalizer pixel_features predict_logits train_local",
+    "local": "dump_arrays extract_features features_and_logits load_arrays "
+    "local_normalizer pixel_features predict_logits train_local",
+    "matching": "MatchingObjective SageObjective annealed_cross_entropy "
+    "threshold_for top_probabilities",
     "network": "Network frozen_statistics",
-    "matching": "MatchingObjective annealed_cross_entropy threshold_for top_probabilities",
     "plan": "LocalPlan local_plan plateau ramp_up signal_threshold",
-    "poisson_binomial": "CountLoss",
-    "proportions": "ProportionLoss bags_of over_bags",
+    "proportions": "CountLoss ProportionLoss assign_set assign_sets bags_of over_bags",
     "proxies": "ProxyObjective trained_rows",
-    "pseudo_label_task": "PseudoLabels WeightedPoints scaled_cross_entropy weighted_points "
+    "pseudo_labels": "FixMixObjective PseudoLabels WeightedPoints "
+    "network_labels released_network_labels scaled_cross_entropy weighted_points "
     "weighted_task",
-    "pseudo_labels": "FixMixObjective network_labels released_network_labels",
-    "sage": "SageObjective",
     "scaffold": "train_with_variates",
     "views": "augmented_view fixed_strong_view strong_view weak_view",
 }

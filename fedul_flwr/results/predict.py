@@ -239,7 +239,7 @@ class Predictor:
     input_shape : shape of the training points.
     class_names : K names; label ``k`` is ``class_names[k]``.
     priors : ``(K,)``, class priors that it was trained for; ``None`` if unknown.
-    temperature : divisor of the logits (:mod:`fedul_flwr.learning.temperature`).
+    temperature : divisor of the logits (:mod:`fedul_flwr.run.evaluation`).
     extractor : computes features of points, which the model takes; ``None`` if it takes points.
     table : rules for tables of features, with the columns of its training if they are known.
     scaling : standardizes what the model takes; ``"unknown"`` if the run does not say by what.

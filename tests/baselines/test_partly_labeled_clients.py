@@ -23,7 +23,7 @@ from fedul_flwr.data.types import Content, Propagated
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.learning.local import dump_arrays, extract_features, load_arrays, predict_logits
-from fedul_flwr.learning.pseudo_label_task import PseudoLabels, WeightedPoints
+from fedul_flwr.learning.pseudo_labels import PseudoLabels, WeightedPoints
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.client import GraphPoints

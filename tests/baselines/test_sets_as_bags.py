@@ -15,12 +15,10 @@ from fedul_flwr.baselines.fedllp_dc import FedLLPDCClient
 from fedul_flwr.baselines.fedllp_pvc import FedLLPPVCClient
 from fedul_flwr.client_apps.fedul_assign import FedULAssignClient
 from fedul_flwr.data.set_priors import Dirichlet
-from fedul_flwr.learning.assignment import assign_set, assign_sets
 from fedul_flwr.learning.batches import gather, to_input
 from fedul_flwr.learning.local import predict_logits
 from fedul_flwr.learning.network import Network
-from fedul_flwr.learning.poisson_binomial import count_loss
-from fedul_flwr.learning.proportions import bags_of
+from fedul_flwr.learning.proportions import assign_set, assign_sets, bags_of, count_loss
 from fedul_flwr.learning.task import Batch, Task
 from tests.support.local_tasks import fit, task_of
 from tests.support.settings import Settings

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedul_flwr.config.run_config import RunConfig, parse_flat
-from fedul_flwr.experiments.criterion import Criterion, is_diverged, make_criterion
+from fedul_flwr.experiments.search_space import Criterion, is_diverged, make_criterion
 from tests.support.refusals import refuses
 
 LINES = [

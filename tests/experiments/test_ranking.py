@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy.stats import ttest_rel
 
-from fedul_flwr.experiments.estimates import Estimate, Ranking, paired_p_value, rank
+from fedul_flwr.experiments.statistics import Estimate, Ranking, paired_p_value, rank
 
 
 def marked(ranked: dict[str, Ranking]) -> set[str]:

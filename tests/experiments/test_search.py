@@ -11,9 +11,8 @@ from filelock import FileLock
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine import in_process as simulation
-from fedul_flwr.experiments.criterion import Criterion
 from fedul_flwr.experiments.search import DivergedError, RowSearch, Searches, run_search, run_trial
-from fedul_flwr.experiments.search_space import Search
+from fedul_flwr.experiments.search_space import Criterion, Search
 from fedul_flwr.experiments.studies import best_of, read_studies, state_of
 from fedul_flwr.experiments.trial import Trial
 from tests.support.fake_training import FakeSearchTraining

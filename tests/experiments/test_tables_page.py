@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from fedul_flwr.experiments.estimates import Estimate
 from fedul_flwr.experiments.paper_table import lines
+from fedul_flwr.experiments.statistics import Estimate
 from fedul_flwr.experiments.table import read_table
 from fedul_flwr.experiments.tables_page import not_run_lines, run_lines
 from fedul_flwr.experiments.trial_plots import column_figure

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedul_flwr.data.types import Floats
-from fedul_flwr.learning.assignment import (
+from fedul_flwr.learning.proportions import (
     EXACT_UP_TO,
     assign_set,
     assign_sets,

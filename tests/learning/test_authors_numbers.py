@@ -15,15 +15,13 @@ from torch.nn import functional
 from fedul_flwr.baselines.semifl import of_method
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.learning.assignment import assign_set
 from fedul_flwr.learning.consistency import fixmatch_loss
 from fedul_flwr.learning.fix_mix import FixMixLoss, select
 from fedul_flwr.learning.local import train_local
+from fedul_flwr.learning.matching import SageObjective
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
-from fedul_flwr.learning.poisson_binomial import count_loss
-from fedul_flwr.learning.proportions import proportion_loss
-from fedul_flwr.learning.sage import SageObjective
+from fedul_flwr.learning.proportions import assign_set, count_loss, proportion_loss
 from fedul_flwr.learning.task import Batch, Batches, BatchLoss, Task
 
 WIDE: Any = {"dtype": torch.float64}

@@ -25,7 +25,7 @@ from fedul_flwr.learning.local import dump_arrays, train_local
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.parts import PSI, SIGMA, THETA, compose, decompose, flatten, unlabeled_part
 from fedul_flwr.learning.plan import CPU, LocalPlan
-from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
+from fedul_flwr.learning.pseudo_labels import scaled_cross_entropy
 from fedul_flwr.learning.task import Batch, Batches, Task, on_logits
 from tests.support.local_tasks import batch_of
 from tests.support.refusals import refuses

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from fedul_flwr.learning.batches import bag_batches, set_batches
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.poisson_binomial import count_loss
 from fedul_flwr.learning.proportions import (
     ProportionLoss,
     bags_of,
+    count_loss,
     log_mean_prediction,
     over_bags,
     proportion_loss,

@@ -13,7 +13,7 @@ from torch.nn import functional
 from fedul_flwr.config.method_settings import LabelsOnlySettings, PseudoLabelSettings, StageSettings
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
-from fedul_flwr.learning.pseudo_label_task import (
+from fedul_flwr.learning.pseudo_labels import (
     PseudoLabels,
     WeightedPoints,
     weighted_cross_entropy,

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.learning.matching import SageObjective, corrected_target
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU
-from fedul_flwr.learning.sage import SageObjective, corrected_target
 from tests.support.local_tasks import batch_of
 from tests.support.refusals import refuses
 from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, train

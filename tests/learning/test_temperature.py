@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from fedul_flwr.learning.temperature import fit_temperature
+from fedul_flwr.run.evaluation import fit_temperature
 
 
 def test_given_equal_logits_then_the_temperature_is_that_by_hand() -> None:

@@ -19,11 +19,10 @@ from fedul_flwr.data.split import build_split
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.learning.local import dump_arrays, load_arrays
-from fedul_flwr.learning.temperature import fit_temperature
 from fedul_flwr.models import build_model
 from fedul_flwr.results.facts import print_summary, summary_rows
 from fedul_flwr.results.predict import load_model
-from fedul_flwr.run.evaluation import Errors, Evaluator
+from fedul_flwr.run.evaluation import Errors, Evaluator, fit_temperature
 from fedul_flwr.run.measures import measures
 from tests.support.refusals import refuses
 from tests.support.runs import (

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedul_flwr.data.types import Inputs, Ints
 from fedul_flwr.federated.client import Client
-from fedul_flwr.learning.pseudo_label_task import WeightedPoints
+from fedul_flwr.learning.pseudo_labels import WeightedPoints
 from fedul_flwr.learning.task import Batch, Task
 
 
