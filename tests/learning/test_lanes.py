@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedul_flwr import learning
 from fedul_flwr.engine.in_process import run_in_process
 from fedul_flwr.federated.messages import TensorArray
 from fedul_flwr.learning import lanes, local
@@ -275,7 +276,7 @@ def test_a_mean_on_a_device_stays_there_and_is_read_once(
         read.append(array._read is None)
         return plain(array)
 
-    monkeypatch.setattr(local, "load_arrays", load_arrays)
+    monkeypatch.setattr(learning, "load_arrays", load_arrays)
     monkeypatch.setattr(TensorArray, "plain", property(of))
     run(settings, {**SMALL, "method": "supervised", "num_rounds": 2}, 3)
     weights = len(build_model("mlp", (8, 8, 1), 10).state_dict())
