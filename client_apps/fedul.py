@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from flwr.common import NDArrays
+from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
@@ -182,15 +184,17 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
                     mask &= sets.points != sets.points[entries[0]]
         return mask
 
-    def evaluate(self, arrays: kit.Arrays, config: Mapping[str, Any]) -> tuple[float, int]:
+    def evaluate(
+        self, parameters: NDArrays, config: dict[str, FlowerScalar]
+    ) -> tuple[float, int, dict[str, FlowerScalar]]:
         """Surrogate loss of the global model on held-out unlabeled points."""
         import torch
 
-        learning.load_arrays(self.model, arrays)
+        learning.load_arrays(self.model, dict(zip(self.array_names(), parameters, strict=True)))
         sets, mask = self.data.sets, self.held_out
         if not mask.any():  # sets are too small: zero examples means zero weight in the mean
-            return 0.0, 0
+            return 0.0, 0, {}
         plan = learning.local_plan(self.settings)
         logits = learning.predict_logits(self.model, sets.inputs, sets.points[mask], plan)
         loss = self.loss(config)(logits, torch.from_numpy(sets.sets[mask]))
-        return float(loss), int(mask.sum())
+        return float(loss), int(mask.sum()), {}

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
+from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr import learning
 from fedul_flwr.config.base import ADAPTIVE
@@ -129,7 +131,7 @@ PHASES_OF_ALL = (
 """Phases that a client of every method answers, besides those of secure sums."""
 
 
-class Client(Generic[D]):
+class Client(NumPyClient, Generic[D]):
     """A client that trains the global model on its own data; built anew for every message.
 
     A method defines :attr:`data_class` and :meth:`task`, and may extend :meth:`register`,
@@ -241,9 +243,10 @@ class Client(Generic[D]):
         if of is Summed.COLUMNS and self.settings.standardize_sum == "masked":
             return exact_sums(*raw_rows(self.data))
         if of is Summed.HELDOUT and self.settings.sums_heldout_losses:
-            self.names_of(content.arrays)
+            model = [content.arrays[name] for name in self.names_of(content.arrays)]
             self.check_model(content.arrays, count(content, "server-round") + 1)
-            loss, num_points = self.evaluate(content.arrays, content.values)
+            config = cast(dict[str, FlowerScalar], dict(content.values))
+            loss, num_points, _ = self.evaluate(model, config)
             return in_steps([float(num_points > 0), loss])
         raise UserError(
             f"The server asked for a sum of {of} that this run does not have.",
@@ -419,16 +422,6 @@ class Client(Generic[D]):
         on_device = current() is not None and not self.settings.sums_updates
         trained = tensors_of(model) if on_device else learning.dump_arrays(model)
         return Update(trained, task.batches.num_points, metrics, records)
-
-    def evaluate(self, arrays: Arrays, config: Mapping[str, Any]) -> tuple[float, int]:
-        """Loss of a model on points that it held out, and their number; by default it has none.
-
-        Parameters
-        ----------
-        arrays, config : the model, and values that the server sent.
-        """
-        del arrays, config
-        return 0.0, 0
 
     def _trained(
         self, model: nn.Module, task: Task, round: Round
@@ -731,7 +724,7 @@ def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp
         _require_approval(client)
         arrays, config = _unpack(message, client)
         client.check_model(arrays, int(config["server-round"]) + 1)
-        loss, num_examples = client.evaluate(arrays, config)
+        loss, num_examples, _ = client.evaluate(list(arrays.values()), config)
         record = MetricRecord({"num-examples": num_examples, "loss": loss})
         return Message(RecordDict({METRICS: record}), reply_to=message)
 

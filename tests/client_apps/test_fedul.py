@@ -35,8 +35,8 @@ def test_the_heldout_loss_is_that_of_the_points_that_were_held_out(client: Build
     options = {"validation_fraction": 0.0, "selection": "heldout", "fedul.num-sets": 12}
     built = client(FedULClient, method="fedul", **options)
     sets, held = built.data.sets, built.held_out
-    start = dict(zip(built.array_names(), mlp_weights(3), strict=True))
-    load_arrays(built.model, start)
+    start = mlp_weights(3)
+    load_arrays(built.model, dict(zip(built.array_names(), start, strict=True)))
     logits = predict_logits(built.model, sets.inputs, sets.points).double().numpy()
 
     def loss(entries: Any) -> float:
@@ -47,7 +47,7 @@ def test_the_heldout_loss_is_that_of_the_points_that_were_held_out(client: Build
         chosen = scores[np.arange(len(scores)), sets.sets[entries]] / scores.sum(axis=1)
         return float(-np.log(chosen).mean())
 
-    found, count = built.evaluate(start, {"server-round": 1})
+    found, count, _ = built.evaluate(start, {"server-round": 1})
     assert count == held.sum()
     assert found == pytest.approx(loss(held), rel=1e-5)
     assert found != pytest.approx(loss(~held), rel=1e-3)
@@ -74,8 +74,8 @@ def test_given_points_that_are_held_out_then_priors_are_learned_and_checked_with
     monkeypatch.setattr(fedul, "LEARN_AFTER", 1)
     table = {"fedul.learn-priors": name == "learn_priors", "fedul.heldout-fraction": 0.3}
     built = client(FedULClient, method="fedul", **options, **table)
-    start = dict(zip(built.array_names(), mlp_weights(3), strict=True))
-    load_arrays(built.model, start)
+    start = mlp_weights(3)
+    load_arrays(built.model, dict(zip(built.array_names(), start, strict=True)))
     sets, kept = built.data.sets, ~built.held_out
     assert 0.6 < kept.mean() < 0.8
     logits = predict_logits(built.model, sets.inputs, sets.points[kept])
@@ -160,11 +160,10 @@ def test_the_prior_that_the_server_found_is_that_of_the_loss(client: Build) -> N
     """Eq. 9: p(m | x) ∝ n_m Σ_k Pi_mk eta_k / pi_k."""
     options = {"validation_fraction": 0.0, "selection": "heldout", "test_prior": "sets"}
     built = client(FedULClient, method="fedul", **options)
-    sets, held = built.data.sets, built.held_out
-    start = dict(zip(built.array_names(), mlp_weights(3), strict=True))
+    sets, held, start = built.data.sets, built.held_out, mlp_weights(3)
     pi = np.array([0.19, *[0.09] * 9])
-    found, _ = built.evaluate(start, {"server-round": 1, "test-prior": pi.tolist()})
-    load_arrays(built.model, start)
+    found, _, _ = built.evaluate(start, {"server-round": 1, "test-prior": pi.tolist()})
+    load_arrays(built.model, dict(zip(built.array_names(), start, strict=True)))
     logits = predict_logits(built.model, sets.inputs, sets.points[held]).double().numpy()
     eta = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     scores = ((eta / pi) @ sets.priors.T) * np.bincount(sets.sets[~held], minlength=10)
