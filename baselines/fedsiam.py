@@ -6,18 +6,13 @@ XCLP's paper compares with FedSiam but does not describe it; this follows the pa
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, RecordDict
-from flwr.serverapp import Grid
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
-
-if TYPE_CHECKING:
-    from torch import nn
 
 CONSISTENCY_WEIGHT = 100.0
 """Weight of the squared difference between the softmax outputs of student and teacher."""
@@ -27,35 +22,6 @@ TEACHER = "teacher"
 """Record of the teacher in messages and replies, and its name in the state of a run."""
 TEACHER_STEPS = "teacher-steps"
 """Number of steps of all students so far, which determines the teacher's decay."""
-
-
-class TeacherCodec(kit.UpdateCodec):
-    """Sends the teacher with the model.
-
-    Attributes
-    ----------
-    teacher : the teacher of the current round.
-    """
-
-    bounded = (kit.ARRAYS, TEACHER)
-    teacher = ArrayRecord()
-
-    def encode(
-        self,
-        messages: Iterable[Message],
-        clients: Mapping[int, kit.ClientRef],
-        arrays: ArrayRecord,
-        record: kit.RoundRecord,
-    ) -> None:
-        """Also add the teacher to the messages."""
-        written = list(messages)
-        for message in written:
-            message.content[TEACHER] = self.teacher
-        super().encode(written, clients, arrays, record)
-
-    def expected(self, message: RecordDict, arrays: ArrayRecord) -> Mapping[str, ArrayRecord]:
-        """Arrays of a model and of a teacher."""
-        return {**super().expected(message, arrays), TEACHER: self.teacher}
 
 
 class FedSiam(kit.Strategy):
@@ -70,55 +36,29 @@ class FedSiam(kit.Strategy):
         kit.NOT_ALONE,
         kit.only_without("scaffold.option", "I", why="the teacher would count its pass as steps"),
     )
-    codec: TeacherCodec
-    state = {TEACHER: {}, TEACHER_STEPS: 0}
+    state = {TEACHER: kit.Part(kit.MODEL), TEACHER_STEPS: 0}
 
-    def make_codec(self) -> TeacherCodec:
-        """A codec for the model and its teacher."""
-        return TeacherCodec()
+    def client_config(self) -> dict[str, Any]:
+        """The teacher, and the number of steps that it has followed."""
+        return {TEACHER: self.state[TEACHER], TEACHER_STEPS: int(self.state[TEACHER_STEPS])}
 
-    def before_train(
-        self, round_number: int, arrays: ArrayRecord, grid: Grid
-    ) -> list[kit.ClientRef]:
-        """The sample; in the first round sets the teacher to the model."""
-        self.state[TEACHER] = self.state[TEACHER] or kit.to_arrays(arrays)
-        self.codec.teacher = kit.to_record(self.state[TEACHER])
-        return super().before_train(round_number, arrays, grid)
-
-    def client_config(self) -> dict[str, kit.Value]:
-        """Number of steps that the teacher has followed."""
-        return {TEACHER_STEPS: int(self.state[TEACHER_STEPS])}
-
-    def before_aggregate(self, replies: Sequence[Message], weights: kit.Floats) -> None:
-        """Average the teachers, and count their steps."""
-        records, steps = [], int(self.state[TEACHER_STEPS])
-        for reply in replies:
-            content = reply.content
-            records.append(cast(ArrayRecord, content[TEACHER]))
-            steps += int(kit.metric(reply, kit.STEPS))
-            reply.content = RecordDict({name: content[name] for name in content if name != TEACHER})
-        robust, before = self.settings.base in kit.ROBUST, self.codec.teacher
-        mean = kit.average_buffers(records, weights, list(before), before, robust=robust)
-        self.state.update({TEACHER: kit.to_arrays(kit.array_record(mean)), TEACHER_STEPS: steps})
-
-
-DISCLOSURES = (
-    *kit.PARTLY_LABELED,
-    kit.Sent(
-        kit.TRAIN,
-        ("*",),
-        "the teacher, a moving average of the model in training",
-        TEACHER,
-        kit.EVERY_ROUND,
-        kit.AVERAGED,
-        size="model",
-    ),
-)
-"""Sent by a client."""
+    def after_round(self, reports: Mapping[str, Any]) -> None:
+        """Keep the mean of the teachers, and count their steps."""
+        self.state[TEACHER] = reports[TEACHER]
+        self.state[TEACHER_STEPS] = int(self.state[TEACHER_STEPS] + reports[TEACHER_STEPS])
 
 
 class FedSiamClient(kit.Client[kit.PartlyLabeledData]):
     """Trains on all its points, labeled or not, in both stages."""
+
+    reports = {
+        TEACHER: kit.Part(
+            kit.MODEL,
+            says="the teacher, a moving average of the model in training",
+            reader=kit.AVERAGED,
+        ),
+        TEACHER_STEPS: kit.Part.count(combine="sum"),
+    }
 
     def task(self, round: kit.Round) -> kit.Task:
         """Loss on labels plus consistency, whose weight grows over the first rounds.
@@ -130,23 +70,24 @@ class FedSiamClient(kit.Client[kit.PartlyLabeledData]):
         data, plan = self.data, round.plan
         positions = np.concatenate([data.labeled, data.unlabeled])
         points, classes = data.examples.points[positions], data.examples.labels[positions]
-        teacher = copy.deepcopy(self.model)
+        teacher, steps = copy.deepcopy(self.model), int(round.config[TEACHER_STEPS])
         learning.load_arrays(teacher, round.received[TEACHER])
         objective = learning.MeanTeacherObjective(
             torch.from_numpy(classes),
             learning.move_model(teacher, plan.device, plan.precision).train(),
             weight=CONSISTENCY_WEIGHT * learning.ramp_up(round.number, RAMP_UP_ROUNDS),
-            steps=int(round.config[TEACHER_STEPS]),
+            steps=steps,
         )
 
-        def records(model: nn.Module) -> kit.Records:
-            objective.follow(model)
-            return {TEACHER: learning.dump_arrays(objective.teacher)}
+        def followed() -> kit.Arrays:
+            objective.follow(self.model)
+            return learning.dump_arrays(objective.teacher)
 
         batches = learning.paired_batches(
             data.examples.inputs, points, len(data.labeled), plan, views=2
         )
-        return kit.Task(batches, objective, records=records)
+        reports = {TEACHER: followed, TEACHER_STEPS: lambda: objective.steps - steps}
+        return kit.Task(batches, objective, reports)
 
 
 METHOD = kit.Method(
@@ -156,8 +97,6 @@ METHOD = kit.Method(
     paper="Long et al. 2020, rival in Scott, Yeo and Lampert, TMLR 2023, arXiv:2210.06434",
     strategy=FedSiam,
     client=FedSiamClient,
-    disclosures="fedul_flwr.baselines.fedsiam:DISCLOSURES",
     settings=(kit.LabelSettings, kit.StageSettings),
     data="partly-labeled",
-    can_sum=False,
 )

@@ -42,16 +42,14 @@ class GivenLabels(kit.Strategy):
 class GivenLabelsClient(kit.Client[kit.PartlyLabeledData]):
     """Trains on all of its labeled points in every round; they do not arrive in steps."""
 
+    @classmethod
+    def takes_part(cls, settings: kit.RunConfig) -> bool:
+        """With labels at clients."""
+        return label_scenario(settings) == "clients"
+
     def task(self, round: kit.Round) -> kit.Task:
         """The labeled points."""
         return labeled_task(self.data, self.data.labeled, round)
-
-
-DISCLOSURES = (
-    *kit.only_when(lambda settings: label_scenario(settings) == "clients", kit.PARTLY_LABELED),
-    *kit.only_when(lambda settings: label_scenario(settings) != "clients", kit.DESCRIBE_ONLY),
-)
-"""Sent by a client; with labels at the server, which it is."""
 
 
 METHOD = kit.Method(
@@ -61,7 +59,6 @@ METHOD = kit.Method(
     paper="rival in Jeong et al., ICLR 2021, arXiv:2006.12097",
     strategy=GivenLabels,
     client=GivenLabelsClient,
-    disclosures="fedul_flwr.baselines.given_labels:DISCLOSURES",
     settings=(
         kit.LabelSettings,
         kit.LabelSourceSettings,

@@ -75,13 +75,13 @@ def labeled_loss(network: learning.Network, batch: kit.Batch) -> Tensor:
 
 REPORTS = {
     **kit.CONFIDENT,
-    MEAN_TOP: kit.Numbers(
+    MEAN_TOP: kit.Part(
         at_least=0,
         at_most=1,
         says="how sure the model is of its points",
         when=lambda settings: settings[SemiFLSettings].learning_status,
     ),
-    MEAN_POSTERIOR: kit.Numbers(
+    MEAN_POSTERIOR: kit.Part(
         "classes",
         at_least=0,
         total=1,
@@ -178,7 +178,7 @@ class SemiFLClient(kit.Client[kit.PartlyLabeledData]):
     Pseudo labels are made once a round. The momentum lives on between its rounds.
     """
 
-    reports = REPORTS
+    reports, answers = REPORTS, norm.SENT_STATISTICS
 
     def plan_of(self, plan: learning.LocalPlan) -> learning.LocalPlan:
         """With the method's form of steps."""
@@ -219,10 +219,6 @@ class SemiFLClient(kit.Client[kit.PartlyLabeledData]):
         return norm.statistics_of(self, content)
 
 
-DISCLOSURES = (*kit.PARTLY_LABELED, norm.SENT_STATISTICS)
-"""Sent by a client."""
-
-
 METHOD = kit.Method(
     name="semifl",
     line="SemiFL: the server trains after clients, which trust and mix its sure predictions.",
@@ -230,7 +226,6 @@ METHOD = kit.Method(
     paper="Diao, Ding and Tarokh, NeurIPS 2022, arXiv:2106.01432",
     strategy=SemiFL,
     client=SemiFLClient,
-    disclosures="fedul_flwr.baselines.semifl:DISCLOSURES",
     settings=(
         *(kit.LabelSettings, kit.ScenarioSettings, kit.StrongViewSettings),
         *(kit.ServerTrainingSettings, SemiFLSettings),

@@ -31,7 +31,6 @@ METHOD = kit.Method(
     needs="labeled points at the server",
     paper="A Bi-Objective Optimization Approach for Enhancing FedUL, project report",
     strategy=ServerOnly,
-    disclosures="fedul_flwr.federated.disclosure:DESCRIBE_ONLY",
     settings=(kit.UnlabeledSetSettings, kit.ServerTrainingSettings),
     can_sum=False,
 )

@@ -18,14 +18,14 @@ from fedul_flwr import method as kit
 
 STATISTICS = "batch-statistics"
 """Phase in which clients compute statistics of batch norm."""
-SENT_STATISTICS = kit.Sent(
-    STATISTICS,
-    ("*",),
-    "of a model with batch norm, means and variances of its layers over its points",
-    kit.ARRAYS,
-    kit.EVERY_ROUND,
-    kit.AVERAGED,
-)
+SENT_STATISTICS: kit.Declared = {
+    STATISTICS: kit.all_of(
+        "of a model with batch norm, means and variances of its layers over its points",
+        "*",
+        often=kit.EVERY_ROUND,
+        reader=kit.AVERAGED,
+    )
+}
 """What a client answers."""
 
 

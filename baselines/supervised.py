@@ -13,12 +13,11 @@ from fedul_flwr import method as kit
 from fedul_flwr.data.split import open_labeled_points, open_unlabeled_sets
 from fedul_flwr.data.types import OwnPoints, labeled_own_points, set_aside
 
-DISCLOSURES = (*kit.TRAINING, kit.Sent(kit.SETUP, ("num-points",), "how many points"))
-"""Sent by a client."""
-
 
 class LabeledData(kit.ClientData):
     """Points that all have labels, or a part of them."""
+
+    registers = {kit.NUM_POINTS: kit.Part.count(says="how many points")}
 
     @cached_property
     def _chosen(self) -> kit.LabeledPoints:
@@ -130,7 +129,6 @@ METHOD = kit.Method(
     needs="labels for all points of clients, or a fraction",
     paper="McMahan et al., AISTATS 2017, arXiv:1602.05629",
     client=SupervisedClient,
-    disclosures="fedul_flwr.baselines.supervised:DISCLOSURES",
     settings=(kit.UnlabeledSetSettings, kit.SupervisedSettings, kit.DPSettings),
     data="labels",
 )

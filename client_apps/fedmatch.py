@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -58,39 +57,32 @@ def _metrics(
     }
 
 
-def _of_part(part: str, size: Literal["model", "weights"]) -> tuple[kit.Sent, ...]:
-    what = f"what has changed of the weights' part {part}"
-    sent = kit.Sent(
-        *(kit.TRAIN, ("*",), what, part, kit.EVERY_ROUND, kit.AVERAGED, size),
-        when=lambda settings: part in _parts_of(settings),
-    )
-    if part == SIGMA:
-        return (sent,)
-    by_helpers = replace(sent, reader=f"{kit.AVERAGED}, and some this one as a helper's")
-    return (
-        *kit.only_when(lambda settings: settings[FedMatchSettings].helpers > 0, (by_helpers,)),
-        *kit.only_when(lambda settings: settings[FedMatchSettings].helpers == 0, (sent,)),
-    )
+def _of_part(part: str, shape: str) -> kit.Part:
+    def is_sent(settings: kit.RunConfig) -> bool:
+        return part in _parts_of(settings) and not settings.sums_updates
+
+    reader = kit.AVERAGED if part == SIGMA else f"{kit.AVERAGED}, and as a helper's some others"
+    says = f"what has changed of the weights' part {part}"
+    return kit.Part(shape, says=says, reader=reader, when=is_sent)
 
 
 FEDMATCH = {
-    "supervised-loss": kit.Numbers(says=kit.HOW_TRAINING_WENT),
-    "consistency-loss": kit.Numbers(says=kit.HOW_TRAINING_WENT),
-    "num-helpers": kit.Numbers.count(says=kit.HOW_TRAINING_WENT),
-    kit.NORMALIZER: kit.Numbers(when=lambda _: False),  # no base that needs it goes with parts
-    STALE: kit.Numbers.count(says=kit.HOW_TRAINING_WENT, optional=True),
+    "supervised-loss": kit.Part(says=kit.HOW_TRAINING_WENT),
+    "consistency-loss": kit.Part(says=kit.HOW_TRAINING_WENT),
+    "num-helpers": kit.Part.count(says=kit.HOW_TRAINING_WENT),
+    kit.NORMALIZER: kit.Part(when=lambda _: False),  # no base that needs it goes with parts
+    STALE: kit.Part.count(says=kit.HOW_TRAINING_WENT, optional=True),
     **kit.CONFIDENT,
+    kit.ARRAYS: kit.Part(
+        kit.MODEL,
+        says="both parts of the weights after local training",
+        when=lambda settings: settings.sums_updates,
+    ),
+    SIGMA: _of_part(SIGMA, kit.WEIGHTS),
+    PSI: _of_part(PSI, kit.MODEL),
+    THETA: _of_part(THETA, kit.MODEL),
 }
-"""What a client reports of both parts of its training."""
-DISCLOSURES = (
-    *kit.REGISTRATION,
-    kit.COUNTS,
-    kit.ACCOUNT,
-    *_of_part(SIGMA, "weights"),
-    *_of_part(PSI, "model"),
-    *_of_part(THETA, "model"),
-)
-"""Sent by a client of FedMatch: parts of the weights in place of a model."""
+"""What a client sends of both parts of its training."""
 
 
 class FedMatchClient(kit.Client[kit.PartlyLabeledData]):
@@ -122,19 +114,19 @@ class FedMatchClient(kit.Client[kit.PartlyLabeledData]):
 
     def train(
         self, arrays: kit.Arrays, config: Mapping[str, Any], received: kit.Records | None = None
-    ) -> kit.Update:
+    ) -> kit.Payload:
         """One round of local training from the parts in ``received``."""
         learning.retain_freed_memory()
         if self.settings.sums_updates:
             parts = unflatten(arrays)
             trained, count, metrics = self._train_parts(parts, self.round(config, {}))
             learning.release_freed_memory()
-            return kit.Update(flatten(parts | trained), count, metrics)
+            return {kit.ARRAYS: flatten(parts | trained), kit.WEIGHT: count, **metrics}
         start: Parts = {}
         if since := int(config[BASE_ROUND]):
             stored = self.state.load(EXCHANGED, int(config["server-round"]))
             if not stored or int(stored.pop(BASE_ROUND)) != since:  # it is lost
-                return kit.Update({}, 0, _metrics(stale=1))
+                return {kit.WEIGHT: 0, **_metrics(stale=1)}
             start = unflatten(stored)
         round = self.round(config, received)
         parts = {
@@ -151,7 +143,8 @@ class FedMatchClient(kit.Client[kit.PartlyLabeledData]):
         exchanged = {BASE_ROUND: np.array(round.number)}
         self.state.save(EXCHANGED, round.number, flatten(now) | exchanged)
         learning.release_freed_memory()
-        return kit.Update({}, count, metrics, {part: sent.record for part, sent in updates.items()})
+        sent = {part: update.record for part, update in updates.items()}
+        return {kit.WEIGHT: count, **metrics, **sent}
 
     def _train_parts(self, parts: Parts, round: kit.Round) -> tuple[Parts, int, dict[str, float]]:
         """The parts after training, the number of points, and metrics."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,35 +29,6 @@ if TYPE_CHECKING:
 LEARN_AFTER = 5
 """First rounds, in which class priors stay as told: a model that has learned little teaches them
 its errors."""
-DISCLOSURES = (
-    *kit.UNLABELED_SETS,
-    kit.Sent(
-        kit.SETUP,
-        (CLASS_MASSES,),
-        "points of each class, by its priors",
-        when=lambda settings: settings.sends_class_masses,
-    ),
-    kit.Sent(
-        kit.EVALUATE,
-        ("num-examples", "loss"),
-        "loss on points it held out, and their number",
-        kit.METRICS,
-        "every round that is evaluated",
-        when=lambda settings: settings.selection == "heldout" and not settings.sums_updates,
-    ),
-    replace(
-        kit.SUMMED_PART,
-        what="loss on points it held out, masked",
-        when=lambda settings: settings.sums_heldout_losses,
-    ),
-    replace(
-        kit.SUMMED_PART,
-        what="points of each class and what its sets tell apart, by their priors, masked",
-        often="once, in round 1",
-        when=lambda settings: any(settings.sums_of_sets),
-    ),
-)
-"""Sent by a client of FedUL."""
 
 
 class FedULClient(kit.Client[kit.UnlabeledSetData]):
@@ -66,6 +36,24 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
 
     The index of a point's set is its target. Priors and points stay at the client.
     """
+
+    answers = {
+        kit.SETUP: {
+            CLASS_MASSES: kit.Part(
+                "classes",
+                at_least=0,
+                says="points of each class, by its priors",
+                when=lambda settings: settings.sends_class_masses,
+            )
+        },
+        kit.SUM_PART: {
+            kit.Summed.SETS: kit.summed_part(
+                "points of each class and what its sets tell apart, by their priors",
+                "once, in round 1",
+                when=lambda settings: any(settings.sums_of_sets),
+            )
+        },
+    }
 
     def register(self) -> dict[str, kit.Value]:
         """The result of the check of its sets, and class masses with ``test-prior = "sets"``."""

@@ -32,7 +32,7 @@ class FedULConsistencySettings(kit.Settings):
 
 
 STRONG_VIEWS = {
-    "consistency-loss": kit.Numbers(
+    "consistency-loss": kit.Part(
         says="how the strong views went",
         when=lambda settings: settings[FedULConsistencySettings].weight > 0,
     ),
@@ -86,6 +86,5 @@ METHOD = kit.Method(
     paper="ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
     strategy="fedul_flwr.strategies.fedul:FedULStrategy",
     client=FedULConsistencyClient,
-    disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
     settings=(kit.FedULSettings, FedULConsistencySettings, kit.DPSettings),
 )

@@ -69,6 +69,5 @@ METHOD = kit.Method(
     paper="ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
     strategy=FedULHeads,
     client=FedULHeadsClient,
-    disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
     settings=(kit.FedULSettings, kit.HeadSettings),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -21,13 +22,14 @@ from fedul_flwr.propagation.client import (
     end_propagation,
 )
 from fedul_flwr.propagation.privacy import ClientNoise, privacy_plan
-from fedul_flwr.secure.encrypted_distances import BACKENDS
+from fedul_flwr.secure.encrypted_distances import SENDS
+from fedul_flwr.secure.hamming.pairwise import PLAINTEXT
 from fedul_flwr.secure.identities import read_identities
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.rowsums import WrongSumError
 
 
-def propagation_disclosures(often: str) -> tuple[kit.Sent, ...]:
+def propagation_answers(often: str) -> kit.Declared:
     """Sent in a propagation: which points are labeled, the backend's messages, partial sums.
 
     Parameters
@@ -35,66 +37,44 @@ def propagation_disclosures(often: str) -> tuple[kit.Sent, ...]:
     often : how often a client takes part in one, in words.
     """
     which = "which of its points have a label, not which label"
-    entries = [kit.Sent(phases.COMPARE, (phases.LABELED,), which, kit.ARRAYS, often)]
     part = "its labels' part of the scores of others' points"
-    for name, backend in BACKENDS.items():
-        uses = partial(_uses, name)
-        messages = (
-            kit.Sent(phases.COMPARE, (key,), what, kit.ARRAYS, often, reader)
-            for key, (what, reader) in backend.sends.items()
-        )
-        masked = name != "plaintext"
-        others = "the other clients, as a sum of all parts at their own points"
-        wrong = "if somebody's message is wrong"
-        complaint = kit.Sent(
-            phases.COMPARE,
-            (COMPLAINT,),
-            "whose message it cannot use",
-            kit.ARRAYS,
-            wrong,
-            undisturbed=False,
-        )
-        checks = kit.Sent(
-            phases.AUDIT,
-            (phases.CHECKS,),
-            "random words that its part of the sum began with",
-            kit.ARRAYS,
-            wrong,
-            undisturbed=False,
-        )
-        total = (
-            kit.Sent(phases.SUM, (phases.SENT,), f"{part}, masked", kit.ARRAYS, often, others)
-            if masked
-            else kit.Sent(phases.SUM, (phases.SENT,), part, kit.ARRAYS, often)
-        )
-        disturbed = (complaint, checks) if masked else (checks,)
-        entries += kit.only_when(uses, (*messages, total, *disturbed))
-    return tuple(entries)
+    wrong = {"often": "if somebody's message is wrong", "undisturbed": False}
+    others = "the other clients, as a sum of all parts at their own points"
 
+    def hidden(settings: kit.RunConfig) -> bool:
+        return settings[kit.XCLPSettings].secure != "plaintext"
 
-def _uses(backend: str, settings: kit.RunConfig) -> bool:
-    return settings[kit.XCLPSettings].secure == backend
+    def plain(settings: kit.RunConfig) -> bool:
+        return not hidden(settings)
 
-
-DISCLOSURES = (
-    *kit.PARTLY_LABELED,
-    *propagation_disclosures("every round of the second stage that it trains in"),
-    kit.Sent(
-        kit.TRAIN,
-        (phases.UNOPENED,),
-        "whether its rows of the sum of labels hold no sum",
-        kit.DIAGNOSTICS,
-        "every round of the second stage that it trains in",
-    ),
-)
-"""Sent by a client of XCLP."""
+    compared = dict(kit.all_of(which, phases.LABELED, often=often))
+    for sends, when in ((PLAINTEXT.sends, plain), (SENDS, hidden)):
+        for key, (says, reader) in sends.items():
+            compared |= kit.all_of(says, key, often=often, reader=reader, when=when)
+    complaint = kit.all_of("whose message it cannot use", COMPLAINT, when=hidden, **wrong)
+    checks = kit.all_of("random words that its part of the sum began with", phases.CHECKS, **wrong)
+    summed = kit.Part(kit.ANY, says=part, often=often, when=plain)
+    masked = replace(summed, says=f"{part}, masked", reader=others, when=hidden)
+    return {
+        phases.COMPARE: {**compared, **complaint},
+        phases.SUM: {phases.SENT: replace(summed, other=masked)},
+        phases.AUDIT: checks,
+    }
 
 
 class XCLPClient(kit.Client[kit.PartlyLabeledData]):
     """Takes part in a propagation before training, and trains on the propagated labels."""
 
-    reports = kit.CONFIDENT
+    reports = {
+        **kit.CONFIDENT,
+        phases.UNOPENED: kit.Part(
+            combine="keep", says="whether its rows of the sum of labels hold no sum", optional=True
+        ),
+    }
+    answers = propagation_answers("every round of the second stage that it trains in")
     extra_phases, alone = frozenset(PHASES), frozenset({phases.ROWS})
+    _unopened: int | None = None
+    """Whether its rows of this round's sum hold no sum; ``None`` without rows."""
 
     @cached_property
     def graph(self) -> GraphPoints:
@@ -116,8 +96,10 @@ class XCLPClient(kit.Client[kit.PartlyLabeledData]):
 
     def task(self, round: kit.Round) -> kit.Task:
         """Weighted cross-entropy of given and propagated labels (Algorithm 2)."""
-
-        return self.staged_task(round, partial(self._pseudo_labels, round))
+        task = self.staged_task(round, partial(self._pseudo_labels, round))
+        if self._unopened is None:
+            return task
+        return replace(task, reports={**task.reports, phases.UNOPENED: self._unopened})
 
     def _pseudo_labels(self, round: kit.Round) -> learning.PseudoLabels:
         """Labels of the unlabeled points from the propagation before this round's training.
@@ -129,11 +111,11 @@ class XCLPClient(kit.Client[kit.PartlyLabeledData]):
         if phases.ROWS not in round.received:
             end_propagation(self.state)
             return learning.PseudoLabels.none(len(self.data.unlabeled))
-        self.diagnostics[phases.UNOPENED] = 0
+        self._unopened = 0
         try:
             propagated = self.graph.of_unlabeled(self.propagation.open(round.received[phases.ROWS]))
         except WrongSumError:
-            self.diagnostics[phases.UNOPENED] = 1
+            self._unopened = 1
             return learning.PseudoLabels.none(len(self.data.unlabeled))
         finally:
             end_propagation(self.state)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
-from fedul_flwr.client_apps.xclp import propagation_client, propagation_disclosures
+from fedul_flwr.client_apps.xclp import propagation_answers, propagation_client
 from fedul_flwr.data.class_labels import labels_from_scores
 from fedul_flwr.data.local_data import own_data, refuse_unwritable
 from fedul_flwr.data.run_files.label_files import (
@@ -43,31 +43,25 @@ from fedul_flwr.propagation.solve import nearest_names
 from fedul_flwr.secure.rowsums import WrongSumError
 from fedul_flwr.strategies.xclp_predict import XCLPPredictSettings
 
-DISCLOSURES = (
-    *kit.REGISTRATION,
-    kit.COUNTS,
-    *propagation_disclosures("once"),
-    kit.Sent(kit.SETUP, ("num-compared",), "how many points are in the graph"),
-    *kit.only_when(
-        lambda settings: settings[XCLPPredictSettings].nearest_names > 0,
-        (
-            kit.Sent(
-                COMPARE,
-                (NAMES, COSINES),
-                "which names of classes each point is nearest to, and how near",
-                kit.ARRAYS,
-            ),
-        ),
-    ),
-    kit.Sent(LABEL, (UNOPENED,), "whether its rows of the sum hold no sum", often="once"),
-)
-"""Sent by a client of XCLP for prediction."""
-
 
 class XCLPPredictClient(kit.Client[kit.PartlyLabeledData]):
     """Takes part in one propagation and writes labels and confidences of its unlabeled points."""
 
     extra_phases = frozenset({*PHASES, LABEL})
+    _propagated = propagation_answers("once")
+    answers = {
+        **_propagated,
+        COMPARE: {
+            **_propagated[COMPARE],
+            **kit.all_of(
+                "which names of classes each point is nearest to, and how near",
+                *(NAMES, COSINES),
+                when=lambda settings: settings[XCLPPredictSettings].nearest_names > 0,
+            ),
+        },
+        kit.SETUP: {"num-compared": kit.Part.count(says="how many points are in the graph")},
+        LABEL: {UNOPENED: kit.Part(says="whether its rows of the sum hold no sum", often="once")},
+    }
 
     @cached_property
     def graph(self) -> GraphPoints:

@@ -78,22 +78,6 @@ from fedul_flwr.federated.clients import (
     LabelStages,
     SetAdmission,
 )
-from fedul_flwr.federated.disclosure import (
-    ACCOUNT,
-    AVERAGED,
-    COUNTS,
-    DESCRIBE_ONLY,
-    EVALUATE,
-    EVERY_ROUND,
-    PARTLY_LABELED,
-    REGISTRATION,
-    SUMMED_PART,
-    TRAIN,
-    TRAINING,
-    UNLABELED_SETS,
-    Sent,
-    only_when,
-)
 from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.heads import last_layer
 from fedul_flwr.federated.messages import (
@@ -104,14 +88,32 @@ from fedul_flwr.federated.messages import (
     NORMALIZER,
     NUM_POINTS,
     SETUP,
+    WEIGHT,
     array_record,
     metric,
     payload_parts,
     to_arrays,
     to_record,
 )
+from fedul_flwr.federated.messages import PART as SUM_PART
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.secure_sum import Summed, Update, from_steps, in_steps
+from fedul_flwr.federated.payload import (
+    ANY,
+    AVERAGED,
+    CONFIDENT,
+    EVERY_ROUND,
+    HOW_TRAINING_WENT,
+    MODEL,
+    STEPS,
+    WEIGHTS,
+    Declared,
+    Part,
+    Payload,
+    Summed,
+    all_of,
+    summed_part,
+)
+from fedul_flwr.federated.secure_sum import from_steps, in_steps
 from fedul_flwr.federated.strategy import (
     CLASS_COUNTS,
     CLASS_SHARES,
@@ -124,10 +126,6 @@ from fedul_flwr.federated.strategy import (
     require,
 )
 from fedul_flwr.federated.updates import (
-    CONFIDENT,
-    HOW_TRAINING_WENT,
-    STEPS,
-    Numbers,
     UpdateCodec,
     average_buffers,
     check_update,

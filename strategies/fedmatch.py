@@ -298,7 +298,6 @@ METHOD = kit.Method(
     paper="Jeong et al., ICLR 2021, arXiv:2006.12097",
     strategy=FedMatchStrategy,
     client="fedul_flwr.client_apps.fedmatch:FedMatchClient",
-    disclosures="fedul_flwr.client_apps.fedmatch:DISCLOSURES",
     settings=(
         kit.LabelSettings,
         kit.ScenarioSettings,

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fedul_flwr import method as kit
 from fedul_flwr.data.types import blocks
 from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE
-from fedul_flwr.learning.parts import PSI, Parts, flatten, unflatten, unlabeled_part
+from fedul_flwr.learning.parts import PSI, SIGMA, THETA, Parts, flatten, unflatten, unlabeled_part
 
 INDICES, MASK, VALUES = PARTS = ("/indices", "/mask", "/values")
 """Suffixes of an array's name where only a part of the array is sent."""
@@ -273,6 +273,8 @@ class PartsCodec(kit.UpdateCodec):
     helpers_of: Callable[[int], Sequence[kit.Arrays]]
     on_update: Callable[[int, Parts], None]
     compose: Callable[[Parts], kit.Arrays]
+
+    decodes = (SIGMA, PSI, THETA)
 
     def __post_init__(self) -> None:
         self.parts: Parts = {}

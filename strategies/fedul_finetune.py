@@ -26,6 +26,5 @@ METHOD = kit.Method(
     paper="A Bi-Objective Optimization Approach for Enhancing FedUL, project report",
     strategy=FedULFinetune,
     client="fedul_flwr.client_apps.fedul:FedULClient",
-    disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
     settings=(kit.FedULSettings, kit.ServerTrainingSettings, kit.DPSettings),
 )

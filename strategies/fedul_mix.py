@@ -62,6 +62,5 @@ METHOD = kit.Method(
     paper="A Bi-Objective Optimization Approach for Enhancing FedUL, project report",
     strategy=FedULMix,
     client="fedul_flwr.client_apps.fedul:FedULClient",
-    disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
     settings=(kit.FedULSettings, kit.ServerTrainingSettings, FedULMixSettings, kit.DPSettings),
 )

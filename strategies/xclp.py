@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from logging import WARNING
-from typing import cast
+from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
 
@@ -99,11 +100,9 @@ class XCLPStrategy(kit.Strategy):
             )
         return list(self._rows)
 
-    def before_aggregate(self, replies: Sequence[Message], weights: kit.Floats) -> None:
-        """Also log how many clients got no labels, as somebody's part of the sum was wrong."""
-        super().before_aggregate(replies, weights)
-        diagnostics = (cast(MetricRecord, reply.content[kit.DIAGNOSTICS]) for reply in replies)
-        if unopened := sum(bool(diagnostic.get(UNOPENED)) for diagnostic in diagnostics):
+    def after_round(self, reports: Mapping[str, Any]) -> None:
+        """Log how many clients got no labels, as somebody's part of the sum was wrong."""
+        if unopened := int(np.sum(reports.get(UNOPENED, 0))):
             log(WARNING, "Round %s: %s", self.record.round, wrong_sum(unopened))
 
 
@@ -131,7 +130,6 @@ METHOD = kit.Method(
     paper="Scott, Yeo and Lampert, TMLR 2023, arXiv:2210.06434",
     strategy=XCLPStrategy,
     client="fedul_flwr.client_apps.xclp:XCLPClient",
-    disclosures="fedul_flwr.client_apps.xclp:DISCLOSURES",
     settings=(kit.LabelSettings, kit.PseudoLabelSettings, kit.XCLPSettings, kit.WeakViewSettings),
     data="partly-labeled",
     unprotected=shown_by_comparisons,

@@ -247,7 +247,6 @@ METHOD = kit.Method(
     paper="Scott, Yeo and Lampert, TMLR 2023, arXiv:2210.06434",
     strategy=XCLPPredict,
     client="fedul_flwr.client_apps.xclp_predict:XCLPPredictClient",
-    disclosures="fedul_flwr.client_apps.xclp_predict:DISCLOSURES",
     settings=(kit.LabelSettings, kit.XCLPSettings, XCLPPredictSettings),
     data="partly-labeled",
     needs_labels=False,  # with names of classes in the graph

@@ -46,8 +46,6 @@ class Method:
     needs_labels : whether somebody must have a label, also if the first weights (``start-from``)
         tell classes apart.
     can_sum : whether a sum of its clients' models is all that the server needs (``secure-sum``).
-    disclosures : ``"module:NAME"`` of a tuple of :class:`fedul_flwr.federated.disclosure.Sent`, all
-        that its clients send beside their reports; by default what their kind of data needs.
     unprotected : what it shows of an owner's data, in sentences for owners, with given settings.
     line : one sentence on how it learns; empty for a method of somebody's own that has none.
     needs : data that it needs.
@@ -63,7 +61,6 @@ class Method:
     updates: bool = True
     needs_labels: bool = True
     can_sum: bool = True
-    disclosures: str = ""
     unprotected: Callable[[Any], Iterable[str]] = lambda _: ()
     line: str = ""
     needs: str = ""

@@ -372,6 +372,16 @@ def _absolute_paths(settings: Mapping[str, Any], base_dir: Path) -> dict[str, st
     return absolute
 
 
+def options_of(settings: RunConfig) -> Settings:
+    """Settings in the table of a run's method."""
+    method = find_method(settings.method)
+    if method.name not in method.tables:
+        raise UserError(
+            f"Method {method.name!r} has no settings in a table of its name.", "own-method-wrong"
+        )
+    return settings[method.tables[method.name]]
+
+
 def _sections_in_use(shared: SharedSettings, method: Method) -> dict[str, type[Settings]]:
     chosen = (shared.base, shared.partition, shared.head)
     kinds = [SECTIONS[name] for name in chosen if name in SECTIONS]

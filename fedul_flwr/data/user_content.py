@@ -99,7 +99,6 @@ def _modules(key: str, value: str) -> list[str]:
     names = [value]
     if key == "method" and value not in METHODS:
         method = find_method(value)
-        names.append(method.disclosures)
         classes = (method.strategy_class, method.client_class, *method.tables.values())
         names += [kind.__module__ for kind in classes]
     modules = (name.partition(":")[0] for name in names if name)

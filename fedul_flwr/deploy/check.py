@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,20 @@ from fedul_flwr.data.local_data import survey_tables
 from fedul_flwr.data.types import Arrays, Content, Value
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import Client, build_client
-from fedul_flwr.federated.disclosure import EVALUATE, TRAIN, Sent, disclosures, refuse_unwritable
+from fedul_flwr.federated.declared import Sent, disclosures
 from fedul_flwr.federated.flower_internals import parse_config_args
 from fedul_flwr.federated.ledger import Ledger, ledger_file
-from fedul_flwr.federated.messages import CONFIG, DESCRIBE, SETUP, payload_bytes, to_record
+from fedul_flwr.federated.messages import (
+    CONFIG,
+    DESCRIBE,
+    SETUP,
+    payload_bytes,
+    to_record,
+    to_records,
+)
 from fedul_flwr.federated.nodes import DataShape, setup_content
+from fedul_flwr.federated.owner_log import refuse_unwritable
+from fedul_flwr.federated.payload import EVALUATE, TRAIN, WEIGHTS
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.run.resolve_settings import choose_selection, choose_test_prior, resolve_auto
 from fedul_flwr.run.server_data import named_shape, open_server_data, refuse_other_form
@@ -88,9 +96,10 @@ def check_owner(
     yield "Would leave this machine:"
     sure = disclosures(settings)
     # Sent only if the server has no labels.
-    more = [sent for sent in disclosures(otherwise) if sent not in sure]
-    declared = [*sure, *(replace(sent, what=f"perhaps {sent.what}") for sent in more)]
-    yield from _outgoing(declared, answer, client)
+    said = {(sent.phase, str(sent)) for sent in sure}
+    more = [sent for sent in disclosures(otherwise) if (sent.phase, str(sent)) not in said]
+    yield from _outgoing(sure, answer, client)
+    yield from _outgoing(more, answer, client, "perhaps ")
     client.check()
     yield "Ready."
 
@@ -177,38 +186,43 @@ def _prepared(
     )
     build_client(context).on_phase(DESCRIBE, Content())
     with redirect_stdout(io.StringIO()):  # the report has what it would print
-        answer = build_client(context).on_phase(SETUP, setup_content(settings, shape))
+        client = build_client(context)
+        answer = client.on_phase(SETUP, setup_content(settings, shape))
+        if any(sent.phase == SETUP for sent in disclosures(settings)):
+            client.leaving(SETUP, to_records(answer))
     return build_client(context), answer.values
 
 
-def _outgoing(sends: list[Sent], answer: Mapping[str, Value], client: Client[Any]) -> Iterator[str]:
+def _outgoing(
+    sends: list[Sent], answer: Mapping[str, Value], client: Client[Any], perhaps: str = ""
+) -> Iterator[str]:
     """The declared entries, with values and sizes that are known before the run."""
     order = {DESCRIBE: 0, SETUP: 1, TRAIN: 3, EVALUATE: 4}  # 2: phases of the method
     for sent in sorted(sends, key=lambda sent: order.get(sent.phase, 2)):
-        yield f"  {sent.what}: to {sent.reader}; {sent.often} ({sent.phase})"
+        yield f"  {perhaps}{sent} ({sent.phase})"
         if sent.phase == SETUP:
-            covered = (name for name in answer if sent.covers(SETUP, CONFIG, name))
-            yield from (f"    {_value(name, answer[name])}" for name in covered)
-        elif sent.size != "none":
-            arrays = largest_update(client, sent.size)
-            size = payload_bytes(RecordDict({sent.record: to_record(arrays)}))
-            yield f"    {sent.record}: {len(arrays)} arrays, at most {size:,} bytes"
+            yield from (
+                f"    {_value(name, answer[name])}" for name in sent.names if name in answer
+            )
+        elif sent.part.is_group:
+            arrays = largest_update(client, whole=sent.part.kind != WEIGHTS)
+            for name in sent.names:
+                size = payload_bytes(RecordDict({name: to_record(arrays)}))
+                yield f"    {name}: {len(arrays)} arrays, at most {size:,} bytes"
         else:
             yield f"    {', '.join(sent.names)}"
-    for name, value in answer.items():
-        if not any(sent.covers(SETUP, CONFIG, name) for sent in sends):
-            yield f"  not declared by the method: {_value(name, value)}"
 
 
-def largest_update(client: Client[Any], size: str) -> Arrays:
-    """Arrays as large as an update can be, in the run's precision."""
+def largest_update(client: Client[Any], *, whole: bool) -> Arrays:
+    """Arrays as large as an update can be, in the run's precision: the whole model, or what is
+    trained of it."""
     from fedul_flwr.learning.local import dump_arrays
 
     model = client.model
     if client.settings.precision == "float64":
         model.double()
     arrays = dump_arrays(model)
-    if size == "model":
+    if whole:
         return arrays
     return {name: arrays[name] for name, _ in model.named_parameters()}
 

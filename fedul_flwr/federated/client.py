@@ -35,7 +35,7 @@ from fedul_flwr.config.method_settings import (
 )
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.run_config import RunConfig, options_of
 from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.config.shared import ModelOptions
 from fedul_flwr.data.local_data import refuse_unwritable
@@ -63,18 +63,18 @@ from fedul_flwr.federated.client_data import (
     settings_from,
 )
 from fedul_flwr.federated.columns import plain_moments, raw_rows, received_scaling
-from fedul_flwr.federated.disclosure import answer_with_log
+from fedul_flwr.federated.declared import declared
 from fedul_flwr.federated.ledger import Asked, ask, require_approval
 from fedul_flwr.federated.messages import (
     ARRAYS,
     COLUMNS,
     CONFIG,
     DESCRIBE,
-    DIAGNOSTICS,
     END,
     FORGETFUL,
     HEAD,
     METRICS,
+    NORMALIZER,
     OWN_MODEL,
     PERSONAL,
     RATE_FACTOR,
@@ -86,6 +86,7 @@ from fedul_flwr.federated.messages import (
     SUMS,
     VALIDATED_ROUND,
     VALIDATION_LOSS,
+    WEIGHT,
     TensorArray,
     from_records,
     packing_mod,
@@ -93,15 +94,27 @@ from fedul_flwr.federated.messages import (
     to_record,
     to_records,
 )
-from fedul_flwr.federated.secure_sum import (
+from fedul_flwr.federated.owner_log import answer_with_log
+from fedul_flwr.federated.payload import (
+    ENDED,
+    EVALUATE,
     HEADS,
-    MaskedUpdates,
+    LOSS,
+    PROCESS,
+    STARTED,
+    STEPS,
+    TRAIN,
+    Declared,
+    Parts,
+    Payload,
+    Sizes,
     Summed,
-    Update,
-    common_records,
-    in_steps,
+    refuse_undeclared,
+    reports_of,
+    update_content,
 )
-from fedul_flwr.federated.updates import OF_ALL, Reports, clip_update
+from fedul_flwr.federated.secure_sum import MaskedUpdates, common_records, in_steps
+from fedul_flwr.federated.updates import clip_update
 from fedul_flwr.learning.variates import (
     CONTROL,
     USED_ROUND,
@@ -149,9 +162,6 @@ class Client(NumPyClient, Generic[D]):
         self.node = node
         self.state = state
 
-        self.diagnostics: dict[str, int | float] = {}
-        """What a training message's reply tells the server beside metrics, which are averaged."""
-
     # What a method defines
 
     data_class: Any = None
@@ -159,10 +169,18 @@ class Client(NumPyClient, Generic[D]):
     extra_phases: frozenset[str] = frozenset()
     """Phases of the method that a client answers also in a run with secure sums: what they tell
     about its data is no sum, but is encrypted or nothing."""
-    reports: ClassVar[Reports] = {}
-    """Numbers that it sends with its model, beside those of every method."""
+    reports: ClassVar[Parts] = {}
+    """What it sends with its model, beside what every method has."""
+    answers: ClassVar[Declared] = {}
+    """What it answers to other messages, by message, beside what every method has."""
     alone: frozenset[str] = frozenset()
     """Records of a training message that are for this client alone, see :class:`Asked`."""
+
+    @classmethod
+    def takes_part(cls, settings: RunConfig) -> bool:
+        """Whether clients do more in a run than say who they are."""
+        del settings
+        return True
 
     def task(self, round: Round) -> Task:
         """What the client trains on in a round; its model has the weights of the round's start.
@@ -253,6 +271,22 @@ class Client(NumPyClient, Generic[D]):
             "server-asks-too-much",
         )
 
+    def leaving(self, phase: str, reply: RecordDict) -> RecordDict:
+        """``reply``, if the run declares all that is in it; else nothing leaves."""
+        parts = declared(self.settings).get(phase, {})
+        refuse_undeclared(type(self).__name__, phase, reply, parts)
+        return reply
+
+    @property
+    def sizes(self) -> Sizes:
+        """Sizes in which its parts are declared."""
+        return Sizes(classes=self.num_classes, features=self._num_features)
+
+    def _num_features(self) -> int:
+        from fedul_flwr.models.parts import feature_layer
+
+        return int(feature_layer(self.model).in_features)
+
     def require_no_sum(self, what: str) -> None:
         """Refuse to tell ``what`` of this client alone in a run with secure sums."""
         if self.settings.sums_updates or self.node.require_secure_sum:
@@ -323,13 +357,7 @@ class Client(NumPyClient, Generic[D]):
     @property
     def options(self) -> Any:
         """Settings in the method's own table."""
-        method = find_method(self.settings.method)
-        if method.name not in method.tables:
-            raise UserError(
-                f"Method {method.name!r} has no settings in a table of its name.",
-                "own-method-wrong",
-            )
-        return self.settings[method.tables[method.name]]
+        return options_of(self.settings)
 
     def weak(self, inputs: Tensor) -> Tensor:
         """The views ``(n, …)`` of points on which pseudo labels are judged (``views.weak``)."""
@@ -387,7 +415,7 @@ class Client(NumPyClient, Generic[D]):
 
     def train(
         self, arrays: Arrays, config: Mapping[str, Any], received: Records | None = None
-    ) -> Update:
+    ) -> Payload:
         """One round of local training from the global weights, or its own if the server asks.
 
         Parameters
@@ -407,29 +435,21 @@ class Client(NumPyClient, Generic[D]):
         arrays.clear()
         task = self.task(round.in_tensors())
         if task.batches.num_points == 0:  # the unchanged model, with weight 0
-            metrics = {"loss": 0.0, "steps": 0, "normalizer": 0.0}
-            return Update(learning.dump_arrays(model), 0, metrics)
-        for name in sorted(task.reports.keys() - {*OF_ALL, *self.reports}):
-            raise UserError(
-                f"The task of method {self.settings.method!r} reports {name!r}, which is not "
-                f"declared: add it to {type(self).__name__}.reports.",
-                "own-method-wrong",
-            )
-        metrics, records = self._trained(model, task, round)
+            arrays = learning.dump_arrays(model)
+            return {ARRAYS: arrays, WEIGHT: 0, LOSS: 0.0, STEPS: 0, NORMALIZER: 0.0}
+        payload = self._trained(model, task, round)
         if goes_on:
             self.state.save(OWN_MODEL, round.number, learning.dump_arrays(model))
         learning.release_freed_memory()
         on_device = current() is not None and not self.settings.sums_updates
         trained = tensors_of(model) if on_device else learning.dump_arrays(model)
-        return Update(trained, task.batches.num_points, metrics, records)
+        return {ARRAYS: trained, WEIGHT: task.batches.num_points, **payload}
 
-    def _trained(
-        self, model: nn.Module, task: Task, round: Round
-    ) -> tuple[dict[str, Any], Records]:
-        """Metrics and records of ``model``, which is trained in place."""
+    def _trained(self, model: nn.Module, task: Task, round: Round) -> Payload:
+        """What it sends beside ``model``, which is trained in place."""
         number, plan = round.number, round.plan
         rng = stream(self.settings.seed, "local", number, self.node.partition_id)
-        records: Records = {}
+        payload: Payload = {}
         if CONTROL in round.received:
             used = int(round.config[USED_ROUND])
             variate = confirmed(self.state.load(CONTROL, number), used)
@@ -442,19 +462,20 @@ class Client(NumPyClient, Generic[D]):
                 option=str(round.config["scaffold-option"]),
             )
             self.state.save(CONTROL, number, proposal(variate, used, renewed, number))
-            records = {CONTROL: change}
+            payload = {CONTROL: change}
         elif task.stores_momentum:
             velocity = dict(self.state.load(MOMENTUM, number))
             result = learning.train_local(model, task, plan, rng, velocity=velocity)
             self.state.save(MOMENTUM, number, velocity)
         else:
             result = learning.train_local(model, task, plan, rng)
-        metrics = {
-            "loss": result.loss,
-            "steps": result.steps,
-            "normalizer": learning.local_normalizer(result.steps, plan),
+        return {
+            **payload,
+            LOSS: result.loss,
+            STEPS: result.steps,
+            NORMALIZER: learning.local_normalizer(result.steps, plan),
+            **task.read_reports(),
         }
-        return {**metrics, **task.read_reports()}, {**records, **task.records(model)}
 
     def round(self, config: Mapping[str, Any], received: Records | None = None) -> Round:
         """The round that a training message asks for."""
@@ -687,34 +708,22 @@ def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp
         if client.settings.sums_updates:
             asked = Asked({ARRAYS: dict(arrays), **received}, config, client.alone)
             client.sums.accept(Summed.UPDATE, asked)
-            start = common_records(received, dict(arrays), ARRAYS)
-            update = client.train(arrays, config, received)
-            update = client.sums.mask(update, start, shares, asked, client.buffer_names())
+            start = common_records(client.settings, {**received, ARRAYS: dict(arrays)})
+            payload = client.train(arrays, config, received)
+            buffers = client.buffer_names()
+            payload = client.sums.mask(payload, start, shares, asked, buffers, client.sizes)
         else:
             client.require_no_sum("an update")
             privacy = client.settings[DPSettings]
             begun = to_record(arrays) if privacy.clipping == "client" else None
-            update = client.train(arrays, config, received)
+            payload = client.train(arrays, config, received)
             if begun is not None:
-                clipped = to_record(update.arrays)
+                clipped = to_record(payload[ARRAYS])
                 clip_update(clipped, begun, privacy.norm)
-                update = replace(update, arrays=to_arrays(clipped))
-        metrics = {"num-examples": update.num_examples, **_numbers(update.metrics)}
-        reply = RecordDict(
-            {
-                ARRAYS: to_record(update.arrays),
-                METRICS: MetricRecord(metrics),
-                **{name: to_record(arrays) for name, arrays in update.records.items()},
-                # A record of its own: base strategies average all metrics.
-                DIAGNOSTICS: MetricRecord(
-                    {
-                        **{"started": started, "ended": time.time(), "process": os.getpid()},
-                        **client.diagnostics,
-                    }
-                ),
-            }
-        )
-        return Message(reply, reply_to=message)
+                payload[ARRAYS] = to_arrays(clipped)
+        payload |= {STARTED: started, ENDED: time.time(), PROCESS: os.getpid()}
+        reply = update_content(payload, reports_of(client.settings))
+        return Message(client.leaving(TRAIN, reply), reply_to=message)
 
     @app.evaluate()
     @_hide_private_errors
@@ -725,8 +734,9 @@ def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp
         arrays, config = _unpack(message, client)
         client.check_model(arrays, int(config["server-round"]) + 1)
         loss, num_examples, _ = client.evaluate(list(arrays.values()), config)
-        record = MetricRecord({"num-examples": num_examples, "loss": loss})
-        return Message(RecordDict({METRICS: record}), reply_to=message)
+        record = MetricRecord({WEIGHT: num_examples, LOSS: loss})
+        reply = RecordDict({METRICS: record})
+        return Message(client.leaving(EVALUATE, reply), reply_to=message)
 
     @app.query("phase")
     @_hide_private_errors
@@ -735,11 +745,11 @@ def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp
         name = str(content.values.pop("phase"))
         client = build(context)
         client.require_phase(name)
-        if name == SETUP and (answer := _ask_owner(client, content)):
-            return Message(to_records(answer), reply_to=message)
+        waiting = _ask_owner(client, content) if name == SETUP else None
         if name not in (DESCRIBE, SETUP, END):
             _require_approval(client)
-        return Message(to_records(client.on_phase(name, content)), reply_to=message)
+        answer = waiting or client.on_phase(name, content)
+        return Message(client.leaving(name, to_records(answer)), reply_to=message)
 
     return app
 
@@ -792,10 +802,6 @@ def _unpack(message: Message, client: Client[Any]) -> tuple[Arrays, dict[str, An
     arrays = {name: record[name] for name in client.names_of(record)}
     on_device = {name: a.tensor for name, a in arrays.items() if isinstance(a, TensorArray)}
     return {n: on_device[n] if n in on_device else a.numpy() for n, a in arrays.items()}, config
-
-
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, int | float | list[int] | list[float]]:
-    return {key: value for key, value in metrics.items() if not isinstance(value, (str, bytes))}
 
 
 def build_client(context: Context) -> Client[Any]:

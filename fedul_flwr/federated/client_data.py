@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
@@ -55,6 +55,7 @@ from fedul_flwr.data.types import (
 )
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.messages import to_arrays, to_record
+from fedul_flwr.federated.payload import ANY, TEXT, Part, Parts, only_when
 
 if TYPE_CHECKING:
     from fedul_flwr.learning.task import Batches, Round
@@ -119,6 +120,22 @@ class PointShares(NamedTuple):
     stated: Bools
 
 
+_USABLE = "whether its sets can be used"
+OF_SETS: Parts = {
+    "reason": Part(TEXT, says=_USABLE),
+    **dict.fromkeys(("num-sets", "num-points"), Part.count(says=_USABLE)),
+    "condition-number": Part(ANY, says=_USABLE),
+    **only_when(
+        lambda settings: settings[AdmissionSettings].share_priors,
+        {
+            "priors": Part(("num-sets", "classes"), says="class priors and size of every set"),
+            "set-sizes": Part("num-sets", at_least=0, says="class priors and size of every set"),
+        },
+    ),
+}
+"""What a client with sets tells before round 1."""
+
+
 class ClientData:
     """Base of a client's data; a client without data has this one.
 
@@ -128,6 +145,9 @@ class ClientData:
     node : the node config.
     setup : :func:`fedul_flwr.federated.nodes.setup_content`.
     """
+
+    registers: ClassVar[Parts] = {}
+    """What :meth:`register` tells."""
 
     def __init__(self, settings: RunConfig, node: NodeConfig, setup: Mapping[str, Any]) -> None:
         self.settings = settings
@@ -248,6 +268,8 @@ class ClientData:
 
 class UnlabeledSetData(ClientData):
     """Unlabeled sets with class priors; FedUL needs as many sets as classes."""
+
+    registers = OF_SETS
 
     @property
     def min_sets(self) -> int | None:
@@ -395,6 +417,10 @@ class AnySetsData(UnlabeledSetData):
 
 class PartlyLabeledData(ClientData):
     """Points with labels for some of them."""
+
+    registers = dict.fromkeys(
+        ("num-points", "num-labeled"), Part.count(says="how many points and labels")
+    )
 
     @cached_property
     def _all(self) -> PartlyLabeledPoints:

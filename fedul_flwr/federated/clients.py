@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from logging import INFO, WARNING
 from typing import cast
 
@@ -32,6 +33,7 @@ from fedul_flwr.data.set_priors import (
 from fedul_flwr.data.types import Content, InputShape, count, number, numbers
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.client_data import PartlyLabeledData, UnlabeledSetData, data_class_of
+from fedul_flwr.federated.declared import declared
 from fedul_flwr.federated.grid import NO_ANSWER, Phase, RoundLog, run_phase
 from fedul_flwr.federated.messages import (
     APPROVAL,
@@ -55,6 +57,7 @@ from fedul_flwr.federated.nodes import (
     check_description,
     refuse_odd,
 )
+from fedul_flwr.federated.payload import Declared, Sizes, check_answer
 
 
 @dataclass
@@ -130,6 +133,26 @@ class ClientRegistry:
         """Number of classes K."""
         return len(cast(Sequence[str], self.setup.values.get("class-names", ())))
 
+    @cached_property
+    def sizes(self) -> Sizes:
+        """Sizes in which clients' parts are declared."""
+        return Sizes(classes=self.num_classes, features=self._num_features)
+
+    def _num_features(self) -> int:
+        from fedul_flwr.models.parts import feature_layer
+        from fedul_flwr.models.registry import fresh_model
+
+        model = fresh_model(self.settings, self.model_shape, self.num_classes)
+        return int(feature_layer(model).in_features)
+
+    @cached_property
+    def _declared(self) -> Declared:
+        return declared(self.settings)
+
+    def check_declared(self, phase: str, answer: Content) -> None:
+        """Refuse an answer to a phase that is not as it is declared."""
+        check_answer(answer, self._declared.get(phase, {}), self.sizes)
+
     @property
     def reports(self) -> list[ClientReport]:
         """Reports of all clients, refused ones included, by partition."""
@@ -143,7 +166,7 @@ class ClientRegistry:
         for client, answer in sorted(contents.items()):
             report = ClientReport(client.partition_id, printable(client.name, 64))
             try:
-                self._accept(report, answer)
+                self._admit(report, answer)
             except BadMessageError as error:
                 reason = printable(str(error))
                 report.reason = prefix_sender(str(client), reason)
@@ -168,7 +191,7 @@ class ClientRegistry:
         try:
             if number(answer, "partition-id") != partition:
                 raise BadMessageError("its partition-id has changed", "message-contradicts")
-            self._accept(report, answer)
+            self._admit(report, answer)
             if not report.reason:
                 self.clients = sorted([*others, client])
                 self.answers[partition] = answer
@@ -181,6 +204,10 @@ class ClientRegistry:
         if not report.reason:
             self.failed -= {previous for previous in clients if previous not in others}
         return report.reason
+
+    def _admit(self, report: ClientReport, answer: Content) -> None:
+        self.check_declared(SETUP, answer)
+        self._accept(report, answer)
 
     def leave_out_failed(self) -> None:
         """Exclude failed clients that have not come back from this round."""
@@ -243,13 +270,14 @@ class ClientRegistry:
         stop the run.
         """
         by_node = {client.node_id: client for client in self.present(contents)}
-        phase = run_phase(
-            grid,
-            {node: contents[client] for node, client in by_node.items()},
-            name,
-            self.settings.round_timeout,
-            check and (lambda node, answer: check(by_node[node], answer)),
-        )
+
+        def check_both(node: int, answer: Content) -> None:
+            self.check_declared(name, answer)
+            if check is not None:
+                check(by_node[node], answer)
+
+        asked = {node: contents[client] for node, client in by_node.items()}
+        phase = run_phase(grid, asked, name, self.settings.round_timeout, check_both)
         record = self.rounds.record
         record.down["phases"] += phase.bytes_down
         record.up["phases"] += phase.bytes_up

@@ -32,7 +32,8 @@ from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.clients import Registration
 from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS
-from fedul_flwr.federated.secure_sum import SecureSums, Summed, fewest_summed
+from fedul_flwr.federated.payload import Summed
+from fedul_flwr.federated.secure_sum import SecureSums, fewest_summed
 from fedul_flwr.secure.vector_sum import TooFewLeftError, moments_of
 
 

@@ -27,7 +27,8 @@ from fedul_flwr.federated.clients import ClientRegistry
 from fedul_flwr.federated.ledger import spender
 from fedul_flwr.federated.messages import HEAD, HEAD_SCALE, NUM_POINTS, OF, PRIOR, SUMS
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.secure_sum import HEADS, SecureSums, Summed
+from fedul_flwr.federated.payload import HEADS, Summed
+from fedul_flwr.federated.secure_sum import SecureSums
 from fedul_flwr.learning.closed_form import (
     MOST_FEATURES,
     SoftSums,

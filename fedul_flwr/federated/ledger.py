@@ -36,7 +36,7 @@ from fedul_flwr.data.safe_files import require_regular_file
 from fedul_flwr.data.types import Arrays, Value
 from fedul_flwr.data.user_content import user_content
 from fedul_flwr.errors import OwnDataError, UserError
-from fedul_flwr.federated.disclosure import disclosures, note_decision
+from fedul_flwr.federated.declared import disclosures
 from fedul_flwr.federated.messages import (
     APPROVAL,
     ARRAYS,
@@ -47,6 +47,7 @@ from fedul_flwr.federated.messages import (
     WAITING,
     printable,
 )
+from fedul_flwr.federated.owner_log import note_decision
 from fedul_flwr.learning.variates import USED_ROUND
 from fedul_flwr.propagation.privacy import gaussian_epsilon
 from fedul_flwr.secure.identities import OWNERS_FILE, Identities, Purpose, read_identities
@@ -274,7 +275,7 @@ def describe_run(settings: RunConfig, node: NodeConfig) -> dict[str, Any]:
     return {
         "settings": flat,
         "code": {"fedul-flwr": code_digest(), **modules},
-        "sent": [f"{one.what}: to {one.reader}; {one.often}" for one in disclosures(settings)],
+        "sent": [*map(str, disclosures(settings))],
         "owners": _others(node),
     }
 

@@ -16,8 +16,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
 from logging import INFO, WARNING
@@ -44,6 +43,7 @@ from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
     CONFIRM,
+    DIAGNOSTICS,
     KEYS,
     MASKED,
     METRICS,
@@ -58,13 +58,21 @@ from fedul_flwr.federated.messages import (
     WEIGHT,
     PlainArray,
     array_record,
-    metric_forms,
     payload_parts,
     to_arrays,
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.updates import reports_of, summed_names
+from fedul_flwr.federated.payload import (
+    HEADS,
+    SUMMED_ONCE,
+    Payload,
+    Sizes,
+    Summed,
+    groups_of,
+    in_record,
+    reports_of,
+)
 from fedul_flwr.learning.variates import CONTROL
 from fedul_flwr.propagation.privacy import fresh_gaussians
 from fedul_flwr.secure.identities import (
@@ -138,43 +146,6 @@ from fedul_flwr.secure.vector_sum import (
     whole_words,
 )
 
-
-class Summed(StrEnum):
-    """What is summed; value ``of`` of phase :data:`PART`. In a round they come in this order."""
-
-    COLUMNS = "columns"
-    """Sums of columns and of their squares over all points, once (``standardize-sum``)."""
-    SETS = "sets"
-    """What clients know of their sets, once (``test-prior = "sets"``, ``fedul.fewer-sets``)."""
-    HEAD = "head"
-    """Sums of soft labels for a head in closed form, first by what is stated of points."""
-    REFINED = "refined-head"
-    """The same by posteriors."""
-    REFINED_AGAIN = "twice-refined-head"
-    """And again."""
-    UPDATE = "update"
-    """Updates of a round."""
-    HELDOUT = "heldout"
-    """Losses on held-out points (``selection = "heldout"``)."""
-
-    def number(self, round_number: int) -> int:
-        """Number of the sum in its run: later ones have larger numbers, and once a run is once."""
-        if self in ONCE:
-            return 1 + ONCE.index(self)
-        of_round = [of for of in Summed if of not in ONCE]
-        return 1 + len(ONCE) + (round_number - 1) * len(of_round) + of_round.index(self)
-
-    def tail(self, count: int) -> Tail:
-        """The form of a vector of ``count`` numbers."""
-        digits = {Summed.COLUMNS: DIGITS, **dict.fromkeys(HEADS, FIXED_DIGITS)}
-        return Tail(count, digits.get(self, NUMBERS.digits))
-
-
-ONCE = (Summed.COLUMNS, Summed.SETS)
-"""Sums that are made once a run, and of no model."""
-HEADS = (Summed.HEAD, Summed.REFINED, Summed.REFINED_AGAIN)
-"""Sums of which a head follows, many numbers of floating point."""
-
 ROUND, DIGEST = "server-round", "digest"
 """Of which round a sum is, and the digest of what will come with the request for a vector."""
 
@@ -196,6 +167,12 @@ NUMBERS = Tail(SLOTS, 4)
 _STEPS = 2**64
 """Steps of one: numbers are added exactly, as multiples of 2^-64."""
 _STORED, _SUMMANDS, _MODEL = "secure-sum", "summands", "model"
+
+
+def _tail(of: Summed, count: int) -> Tail:
+    """The form of a vector of ``count`` numbers."""
+    digits = {Summed.COLUMNS: DIGITS, **dict.fromkeys(HEADS, FIXED_DIGITS)}
+    return Tail(count, digits.get(of, NUMBERS.digits))
 
 
 # The vector
@@ -301,18 +278,54 @@ def add_noise(
     }
 
 
-def tail_of(settings: RunConfig, num_classes: int) -> Tail:
-    """The numbers of an update: as many as the method declares, at least :data:`SLOTS`."""
-    declared = reports_of(settings).values()
-    needed = FIRST_METRIC + sum(numbers.zeros(num_classes).size for numbers in declared)
-    return Tail(max(SLOTS, needed), NUMBERS.digits)
+class Numbers:
+    """Numbers of an update in a vector's tail, in the order of their names.
+
+    Each is times the client's weight, or where it is added up times 1 if the client has trained; of
+    what some rounds do not have also the factor itself, which tells the server whether it is there.
+    """
+
+    def __init__(self, settings: RunConfig, sizes: Sizes) -> None:
+        reports = in_record(reports_of(settings), METRICS)
+        self._parts = {
+            name: (part, part.sized(sizes))
+            for name, part in sorted(reports.items())
+            if name != WEIGHT
+        }
+        needed = [math.prod(shape) + part.optional for part, shape in self._parts.values()]
+        self.tail = Tail(max(SLOTS, FIRST_METRIC + sum(needed)), NUMBERS.digits)
+
+    def write(self, weight: float, payload: Payload) -> list[float]:
+        """One client's numbers."""
+        trained, normalizer = float(weight > 0), float(payload.get(NORMALIZER, 0.0))
+        numbers = [weight, trained, weight * normalizer]
+        for name, (part, shape) in self._parts.items():
+            factor = (trained if part.combine == "sum" else weight) * (name in payload)
+            numbers += [factor] * part.optional
+            values = np.ravel(payload.get(name, np.zeros(shape)))
+            numbers += [factor * float(value) for value in values]
+        return numbers
+
+    def read(self, sums: Floats, replies: int) -> dict[str, Any]:
+        """Means of the clients' numbers; of those to be added up such shares that the sum of
+        ``replies`` equal ones is right."""
+        totals, metrics = iter(sums[FIRST_METRIC:]), {}
+        for name, (part, shape) in self._parts.items():
+            by = float(next(totals)) if part.optional else float(sums[0])
+            values = [float(next(totals)) for _ in range(math.prod(shape))]
+            if by:
+                by = replies if part.combine == "sum" else by
+                metrics[name] = [v / by for v in values] if shape else values[0] / by
+        if NORMALIZER in metrics:
+            metrics[NORMALIZER] = float(sums[2] / sums[0])
+        return metrics
 
 
 def write_numbers(numbers: Sequence[float], tail: Tail = NUMBERS) -> Words:
     """Numbers as words of a vector's tail, whose sums over clients cannot overflow."""
     if len(numbers) > tail.numbers:
         raise UserError(
-            f"An update in this secure sum has at most {tail.numbers - FIRST_METRIC} metrics.",
+            f"An update in this secure sum has at most {tail.numbers - FIRST_METRIC} numbers.",
             "message-out-of-range",
         )
     if not np.isfinite(numbers).all():
@@ -336,9 +349,11 @@ def from_steps(steps: Sequence[int]) -> Floats:
     return np.array([number / _STEPS for number in steps])
 
 
-def common_records(records: Mapping[str, Arrays], model: Arrays, name: str) -> dict[str, Arrays]:
-    """The records that all clients of a round get: the model, and SCAFFOLD's variate."""
-    return {name: model, **{key: records[key] for key in records if key == CONTROL}}
+def common_records(settings: RunConfig, records: Mapping[str, Arrays]) -> dict[str, Arrays]:
+    """The records that all clients of a round get and change: the model, SCAFFOLD's variate, and
+    what the method declares."""
+    names = (ARRAYS, *sorted({CONTROL, *groups_of(reports_of(settings))}))
+    return {name: records[name] for name in names if name in records}
 
 
 # The client
@@ -348,16 +363,6 @@ def fewest_summed(settings: RunConfig) -> int:
     """Fewest clients in a sum: 3, or more with ``xclp.min-labeled-clients``."""
     codes = settings.find(XCLPSettings)
     return max(FEWEST, codes.min_labeled_clients if codes else 0)
-
-
-@dataclass(frozen=True)
-class Update:
-    """What a client returns after a round of training."""
-
-    arrays: Arrays
-    num_examples: int
-    metrics: Mapping[str, Any]
-    records: Mapping[str, Arrays] = field(default_factory=dict)
 
 
 class MaskedUpdates:
@@ -433,7 +438,7 @@ class MaskedUpdates:
             before = self._ledger.clients_of(key) if self._ledger and must_stay else None
             if before is not None and before != [*clients]:
                 odd = ", ".join(map(str, sorted({*before} ^ {*clients})))
-                seed = " or begin with another seed," * (_of(state) not in ONCE)
+                seed = " or begin with another seed," * (_of(state) not in SUMMED_ONCE)
                 raise UserError(
                     f"{what} was summed before over other clients: both sums together would tell "
                     f"the part of client(s) {odd}. Ask all clients of that sum,{seed} or let the "
@@ -447,16 +452,16 @@ class MaskedUpdates:
 
     def mask(
         self,
-        update: Update,
+        payload: Payload,
         start: Mapping[str, Arrays],
         shares: Arrays,
         asked: Asked,
         buffers: Collection[str],
-    ) -> Update:
-        """The update as a masked vector, with its metrics' names, each with the value 1."""
+        sizes: Sizes,
+    ) -> Payload:
+        """The update as a masked vector, and what is kept by client as it is."""
         state, privacy = self._stored(), self._settings[DPSettings]
-        trained = {ARRAYS: update.arrays, **update.records}
-        num_examples, metrics = update.num_examples, update.metrics
+        num_examples = payload[WEIGHT]
         is_private = privacy.clipping != "none"
         if is_private and not num_examples:
             raise UserError(
@@ -465,13 +470,12 @@ class MaskedUpdates:
                 "nothing-to-learn",
             )
         weight = self._weight(num_examples, float(state[LARGEST_WEIGHT]))
-        normalizer = float(metrics.get(NORMALIZER, 0.0))
+        normalizer = float(payload.get(NORMALIZER, 0.0))
         scale = weight / normalizer if weight and self._settings.base == "fednova" else weight
-        names = cast(list[str], self._state.values(SETUP)["class-names"])
-        tail = tail_of(self._settings, len(names))
-        layout = Layout.of(start, buffers, largest_change(self._settings), tail)
+        numbers = Numbers(self._settings, sizes)
+        layout = Layout.of(start, buffers, largest_change(self._settings), numbers.tail)
         changes = {
-            (record, name): np.asarray(trained[record][name], np.float64)
+            (record, name): np.asarray(payload[record][name], np.float64)
             for record, name in layout.shapes
         }
         for record, name in changes:
@@ -482,25 +486,22 @@ class MaskedUpdates:
             if length:
                 factor = min(1.0, norm / length)
                 changes = {key: value * factor for key, value in changes.items()}
+        factors = {CONTROL: float(weight > 0), ARRAYS: scale}
         for record, name in changes:
-            changes[record, name] *= float(weight > 0) if record == CONTROL else scale
-        numbers = [weight, float(weight > 0), weight * normalizer]
-        added = summed_names(reports_of(self._settings))
-        for key, _ in metric_forms(metrics):
-            factor = float(weight > 0) if key in added else weight
-            numbers += [factor * float(one) for one in np.atleast_1d(metrics[key])]
+            changes[record, name] *= factors.get(record, weight)
         clients = int(state[_SUMMANDS])
         if is_private:
             step = step_size(largest_change(self._settings), clients)
             changes = add_noise(changes, privacy, step, quorum(clients))
         rng = stream(self._settings.seed, "rounding", 1 + 2 * int(state[ROUND]), self._client)
-        words = layout.words(changes, numbers, clients, rng)
-        renewed, masked = self._masked(shares, words, asked, tail)
+        words = layout.words(changes, numbers.write(weight, payload), clients, rng)
+        renewed, masked = self._masked(shares, words, asked, numbers.tail)
         if is_private:  # clients open no sum with less noise than z·C
             spender(self._node)("updates", privacy.noise_multiplier**-2)
         self._state.set_ephemeral(_STORED, dict(renewed))
-        forms = {key: [1.0] * size if size >= 0 else 1.0 for key, size in metric_forms(metrics)}
-        return Update({MASKED: masked}, int(num_examples > 0), forms)
+        apart = in_record(reports_of(self._settings), DIAGNOSTICS)
+        kept = {name: value for name, value in payload.items() if name in apart}
+        return {ARRAYS: {MASKED: masked}, WEIGHT: int(num_examples > 0), **kept}
 
     def _masked(
         self, shares: Arrays, words: Words, asked: Asked, tail: Tail
@@ -539,10 +540,10 @@ class MaskedUpdates:
         asked = Asked({ARRAYS: sent}, content.values)
         self.accept(of, asked)
         numbers: Any = self._part_of(of, Content(sent, content.values))
-        tail = of.tail(len(numbers))
+        tail = _tail(of, len(numbers))
         words = fixed_words(numbers) if of in HEADS else whole_words(numbers, tail.digits)
         state, masked = self._masked(shares, words, asked, tail)
-        return state, {MASKED: masked}
+        return state, {of.value: masked}
 
     def _weight(self, num_examples: int, largest: float) -> float:
         if self._settings.client_weights == "uniform":
@@ -721,13 +722,11 @@ class SecureSums:
         asked = {by_node[m.metadata.dst_node_id].partition_id: m for m in messages}
         content = messages[0].content
         received = {name: to_arrays(record) for name, record in content.array_records.items()}
-        self._start = common_records(received, received[ARRAYS], ARRAYS)
+        self._start = common_records(self._settings, received)
         config = dict(cast(ConfigRecord, content[CONFIG]))
-        largest, tail = (
-            largest_change(self._settings),
-            tail_of(self._settings, self._registry.num_classes),
-        )
-        self._layout = Layout.of(self._start, buffers, largest, tail)
+        self._numbers = Numbers(self._settings, self._registry.sizes)
+        largest = largest_change(self._settings)
+        self._layout = Layout.of(self._start, buffers, largest, self._numbers.tail)
         try:
             answers = self._shared(asked, Asked(received, config).digest, Summed.UPDATE)
         except TooFewLeftError as error:
@@ -967,15 +966,15 @@ class SecureSums:
         sent, shared = dict(arrays or {}), {**(values or {}), OF: of.value}
         numbers = [client.partition_id for client in clients]
         sharing = self._shared(numbers, Asked({ARRAYS: sent}, shared).digest, of)
-        server, tail = self._server, of.tail(size)
+        server, tail = self._server, _tail(of, size)
         assert server is not None
 
         contents = {
             self._members[client]: Content({**sent, **server.shares_for(client)}, dict(shared))
             for client in sharing
         }
-        answers = self._ask(PART, contents, _one_array(MASKED, np.uint32, tail.size))
-        opened = self._opened({c: arrays[MASKED] for c, arrays in answers.items()}, tail)
+        answers = self._ask(PART, contents, _one_array(of.value, np.uint32, tail.size))
+        opened = self._opened({c: arrays[of.value] for c, arrays in answers.items()}, tail)
         if of in HEADS:
             return fixed_numbers(opened.words), opened.survivors
         return whole_numbers(opened.words, tail.digits), opened.survivors
@@ -1014,23 +1013,14 @@ class SecureSums:
         if weight <= 0 or trained <= 0:
             text = f"Round {self._round}: no client had anything to learn from."
             raise NothingToLearnError(text)
-        normalizer = numbers[2] / weight
-        scale = normalizer if self._settings.base == "fednova" else 1.0
+        metrics = self._numbers.read(numbers, len(replies))
+        scale = float(numbers[2] / weight) if self._settings.base == "fednova" else 1.0
         records: dict[str, Arrays] = {name: dict(arrays) for name, arrays in self._start.items()}
         for (record, name), total in changes.items():
             before = records[record][name]
-            value = before + scale * total / weight if record == ARRAYS else total / trained
+            by = scale if record == ARRAYS else 1.0
+            value = total / trained if record == CONTROL else before + by * total / weight
             records[record][name] = np.asarray(value, before.dtype)
-        totals = iter(numbers[FIRST_METRIC:])
-        added = summed_names(reports_of(self._settings))
-        metrics: dict[str, Any] = {}
-        for key, size in metric_forms(cast(MetricRecord, replies[0].content[METRICS])):
-            # Every reply has the sum: each adds its share of it.
-            by = len(replies) if key in added else weight
-            values = [float(next(totals) / by) for _ in range(max(size, 1))]
-            metrics[key] = values[0] if size < 0 else values
-        if NORMALIZER in metrics:
-            metrics[NORMALIZER] = float(normalizer)
         shared = {name: to_record(arrays) for name, arrays in records.items()}
         for reply in replies:
             measured = MetricRecord({WEIGHT: 1, **metrics})

@@ -47,7 +47,7 @@ from fedul_flwr.config.base import (
     setting_error,
 )
 from fedul_flwr.config.method_settings import LabelSourceSettings, ServerTrainingSettings
-from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
+from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, options_of
 from fedul_flwr.config.sections import (
     SECTIONS,
     DPSettings,
@@ -72,6 +72,7 @@ from fedul_flwr.federated.grid import GridProxy, RoundLog, RoundRecord
 from fedul_flwr.federated.heads import ClosedFormHeads
 from fedul_flwr.federated.messages import (
     ARRAYS,
+    DIAGNOSTICS,
     HEAD_SCALE,
     METRICS,
     NORMALIZER,
@@ -85,24 +86,30 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.secure_sum import SecureSums, Summed, from_steps
-from fedul_flwr.federated.updates import (
+from fedul_flwr.federated.payload import (
     LOSS,
-    Numbers,
-    Reports,
+    MODEL,
+    Part,
+    Parts,
+    Summed,
+    groups_of,
+    in_record,
+    reports_of,
+)
+from fedul_flwr.federated.secure_sum import SecureSums, from_steps
+from fedul_flwr.federated.updates import (
     UpdateCodec,
     UpdateValidator,
     average_buffers,
     client_weights,
+    combined,
     dump_base_state,
     load_base_state,
     mean_on_device,
     merge,
     mix,
     refuse_non_finite,
-    reports_of,
     strip,
-    summed_names,
 )
 from fedul_flwr.secure.vector_sum import TooFewLeftError
 
@@ -142,8 +149,8 @@ class Strategy(FlowerStrategy):
     """
 
     state: dict[str, Any] = {}
-    """What a resumed run needs, by name, and what it is at first: :class:`Numbers` of zeros, or a
-    value; ``None`` is nothing yet, and a dict holds arrays by name. In an object the values now."""
+    """What a resumed run needs, by name, and what it is at first: a :class:`Part` of zeros, or the
+    run's first model; or a value, where ``None`` is nothing yet. In an object the values now."""
     policy_class: type[ClientPolicy] | None = None
     """Which clients take part; by default those that have the data of the method."""
     can_hold_out = False
@@ -271,7 +278,8 @@ class Strategy(FlowerStrategy):
         return self.trainer.train(arrays, round_number, self.rate_factor)
 
     def after_round(self, reports: Mapping[str, Any]) -> None:
-        """Use what clients have reported, combined as declared, by name: numbers or ``(K,)``."""
+        """Use what clients have reported, combined as declared, by name: arrays of the declared
+        shapes, of what is kept a row for each client that sent it."""
 
     def after_head(self, prior: Floats) -> None:
         """Use the class priors ``(K,)`` that a head in closed form was made for."""
@@ -284,8 +292,8 @@ class Strategy(FlowerStrategy):
             self._parallel, self._server_loss = self.learn_labels(arrays, round_number)
         return arrays
 
-    def client_config(self) -> Mapping[str, Value | Floats]:
-        """Values sent to clients with the model, in every round."""
+    def client_config(self) -> Mapping[str, Any]:
+        """What clients get with the model, in every round: values, numbers, or arrays by name."""
         return {}
 
     def weigh(self, replies: Sequence[Message]) -> Floats:
@@ -322,10 +330,12 @@ class Strategy(FlowerStrategy):
             self.state[name] = below(f"{name}/", state) if is_mapping else state.get(name, first)
 
     def _first_state(self) -> dict[str, Any]:
-        return {
-            name: value.zeros(self.num_classes) if isinstance(value, Numbers) else value
-            for name, value in type(self).state.items()
-        }
+        sizes = self.registry.sizes
+        first: dict[str, Any] = {}
+        for name, value in type(self).state.items():
+            is_part = isinstance(value, Part)
+            first[name] = ({} if value.is_group else value.zeros(sizes)) if is_part else value
+        return first
 
     # For methods
 
@@ -334,16 +344,25 @@ class Strategy(FlowerStrategy):
         """The record of the current round."""
         return self.rounds.record
 
+    @property
+    def options(self) -> Any:
+        """Settings in the method's own table."""
+        return options_of(self.settings)
+
     def values_for_clients(self) -> dict[str, Value]:
-        """:meth:`client_config`, with arrays as lists."""
+        """:meth:`client_config` without arrays by name, and numbers as lists."""
         return {
-            name: value.tolist() if isinstance(value, np.ndarray) else value
+            name: value.ravel().tolist() if isinstance(value, np.ndarray) else value
             for name, value in self.client_config().items()
+            if not isinstance(value, dict)
         }
 
     def begin_round(self, server_round: int, arrays: ArrayRecord) -> None:
         """Start a round's record."""
         self.global_arrays = self.to_combine(arrays)
+        for name, value in type(self).state.items():
+            if isinstance(value, Part) and value.is_group and not self.state[name]:
+                self.state[name] = to_arrays(arrays)
         self.local_models = []
         self.rounds.begin(
             RoundRecord(
@@ -396,11 +415,18 @@ class Strategy(FlowerStrategy):
         )
         if not messages:
             raise NoUpdateError(f"Round {round_number}: the base strategy asked no client.")
-        expected = self.codec.expected(messages[0].content, start)
+        config_now = self.client_config().items()
+        groups = {name: to_record(value) for name, value in config_now if isinstance(value, dict)}
+        for message in messages:
+            message.content = RecordDict({**message.content, **groups})
+        expected = {**messages[0].content.array_records, ARRAYS: start}
+        for name, part in self._groups.items():
+            expected[name] = start if part.kind == MODEL else weights
         by_node = {client.node_id: client for client in self.registry.clients}
         self.codec.encode(messages, by_node, start, self.record)
         if self.sums and self.settings.sums_updates:
-            messages, expected = self.sums.begin(grid, messages, round_number, self.buffers)
+            messages, form = self.sums.begin(grid, messages, round_number, self.buffers)
+            expected = {**form}
         self.validator.expect(messages, expected)
         return messages
 
@@ -423,7 +449,9 @@ class Strategy(FlowerStrategy):
         refuse_too_few(self.settings, len(usable))
         weights = self.weigh(usable)
         self.before_aggregate(usable, weights)
-        reports = self._added_up(usable)
+        parts, robust = reports_of(self.settings), self.settings.base in ROBUST
+        apart = {name: part for name, part in parts.items() if name not in self.codec.decodes}
+        reports = combined(usable, apart, weights, self.state, robust=robust)
         if self.settings.evaluate == "local" and self.settings.is_evaluated(self.record.round):
             self.local_models = [self.codec.model(reply) for reply in usable]
         if self._parallel is not None:  # half of it in each model is half of it in any mean of them
@@ -433,7 +461,6 @@ class Strategy(FlowerStrategy):
                 reply.content[ARRAYS] = mix(model, self._parallel, 0.5)
                 spool.add(reply)
         records = [cast(ArrayRecord, reply.content[ARRAYS]) for reply in usable]
-        robust = self.settings.base in ROBUST
         start = self.global_arrays
         buffers = average_buffers(records, weights, self.buffers, start, robust=robust)
         names = [name for name in start if name not in self.buffers]
@@ -445,9 +472,11 @@ class Strategy(FlowerStrategy):
                 f"Round {self.record.round}: the base strategy combined no update.", "no-update"
             )
         reports |= {key: np.asarray(value) for key, value in (metrics or {}).items()}
-        self.record.metrics |= {
-            key: value.tolist() for key, value in reports.items() if key != NORMALIZER
-        }
+        sizes = self.registry.sizes
+        for key in reports.keys() & in_record(parts, METRICS).keys():
+            reports[key] = reports[key].reshape(parts[key].sized(sizes))
+            if not reports[key].ndim and key != NORMALIZER:
+                self.record.metrics[key] = reports[key].tolist()
         self.after_round(reports)
         return merge(arrays, buffers, start), metrics
 
@@ -519,15 +548,10 @@ class Strategy(FlowerStrategy):
                 replies = replies[:1]
         return self.base.aggregate_train(round_number, replies)
 
-    def _added_up(self, replies: Sequence[Message]) -> dict[str, Floats]:
-        """Reports that the base must not average, taken from ``replies`` and added up."""
-        sums: dict[str, Floats] = {}
-        added = summed_names(reports_of(self.settings))
-        for reply in replies if added else ():
-            metrics = cast(MetricRecord, reply.content[METRICS])
-            for name in added & metrics.keys():
-                sums[name] = sums.get(name, 0.0) + np.asarray(metrics.pop(name), np.float64)
-        return sums
+    @property
+    def _groups(self) -> Parts:
+        """Arrays by name that clients send beside the model."""
+        return groups_of(reports_of(self.settings), self.codec.decodes)
 
     def _with_head(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
         """``arrays`` with a last layer in closed form."""
@@ -599,9 +623,9 @@ CLASS_SHARES = "class-shares"
 """Shares that the server makes of all clients' counts."""
 
 
-def class_counts(says: str) -> Reports:
+def class_counts(says: str) -> Parts:
     """The declared counts of a client, summed over all; ``says`` is what they count."""
-    return {CLASS_COUNTS: Numbers("classes", at_least=0, combine="sum", says=says)}
+    return {CLASS_COUNTS: Part("classes", at_least=0, combine="sum", says=says)}
 
 
 class ClassShareStrategy(Strategy):

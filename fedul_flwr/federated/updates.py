@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import and_
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, Metadata, MetricRecord, RecordDict
@@ -22,10 +21,8 @@ from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import SupervisedSettings
-from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
-from fedul_flwr.data.types import CONFIDENT_SHARE, LARGEST_COUNT, Arrays, Floats, l2_norm, number
+from fedul_flwr.data.types import Arrays, Floats, l2_norm, number
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError, UserError
 from fedul_flwr.federated.clients import ClientRegistry
 from fedul_flwr.federated.grid import RoundRecord, replies_to
@@ -47,113 +44,21 @@ from fedul_flwr.federated.messages import (
     printable,
     require_names,
     to_arrays,
+    to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef
-
-LOSS, STEPS = "loss", "steps"
-
-Condition = Callable[[RunConfig], bool]
-
-LARGEST = 1e280
-"""Largest number. Weighted sums of them over clients stay finite; diverging losses are below it."""
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """One number, or a vector of them.
-
-    Attributes
-    ----------
-    size : length of a vector, ``"classes"`` for one of length K; ``None`` for one number.
-    at_least, at_most : range of each number.
-    total : what the numbers of a vector add up to; ``None`` for anything.
-    combine : what the server makes of all clients' numbers: their mean with the weights of the
-        updates, or their sum.
-    says : what it is, for owners of data.
-    optional : whether there are rounds without it.
-    when : whether it is sent in a run with given settings.
-    """
-
-    size: int | Literal["classes"] | None = None
-    at_least: float = -LARGEST
-    at_most: float = LARGEST
-    total: float | None = None
-    combine: Literal["mean", "sum"] = "mean"
-    says: str = "how training went"
-    optional: bool = False
-    when: Condition = lambda _: True
-
-    @classmethod
-    def count(cls, **options: Any) -> Numbers:
-        """A number of things; options are the other attributes."""
-        return cls(at_least=0, at_most=LARGEST_COUNT, **options)
-
-    def zeros(self, num_classes: int) -> Floats:
-        """Numbers that are all 0, in the declared shape."""
-        size = num_classes if self.size == "classes" else self.size
-        return np.zeros(() if size is None else size)
-
-    def check(self, name: str, value: Any, num_classes: int, *, masked: bool = False) -> None:
-        """Refuse a client's numbers that are not as declared.
-
-        Parameters
-        ----------
-        masked : whether the numbers are in a secure sum, and ``value`` only has their form.
-        """
-        numbers, form = np.asarray(value, dtype=float), self.zeros(num_classes)
-        if numbers.shape != form.shape:
-            wanted = f"{form.size} numbers" if form.ndim else "one number"
-            raise BadMessageError(f"its {name} is not {wanted}", "message-form")
-        if masked:
-            return
-        is_within = (self.at_least <= numbers) & (numbers <= self.at_most) & np.isfinite(numbers)
-        if not is_within.all() or (
-            self.total is not None and not math.isclose(numbers.sum(), self.total, abs_tol=1e-6)
-        ):
-            total = "" if self.total is None else f", {self.total:g} together"
-            raise BadMessageError(
-                f"its {name} is not within {self.at_least:g} to {self.at_most:g}{total}",
-                "message-out-of-range",
-            )
-
-
-Reports = Mapping[str, Numbers]
-"""Declared numbers by name."""
-
-
-HOW_TRAINING_WENT = "how many points, and how training went"
-OF_ALL: Reports = {
-    WEIGHT: Numbers.count(says=HOW_TRAINING_WENT),
-    LOSS: Numbers(says=HOW_TRAINING_WENT, optional=True),
-    STEPS: Numbers.count(says=HOW_TRAINING_WENT, optional=True),
-    NORMALIZER: Numbers.count(says=HOW_TRAINING_WENT, optional=True),
-}
-"""Sent with the update of every method."""
-EVALUATED: Reports = {WEIGHT: OF_ALL[WEIGHT], LOSS: Numbers()}
-"""Sent by a client that evaluates a model on points that it held out."""
-
-CONFIDENT: Reports = {
-    CONFIDENT_SHARE: Numbers(
-        at_least=0,
-        at_most=1,
-        optional=True,
-        says="the share of its unlabeled points that it is confident about",
-    )
-}
-"""Sent by a client that trains on its predictions."""
-
-
-def reports_of(settings: RunConfig) -> Reports:
-    """All that the clients of a run report with an update."""
-    client = find_method(settings.method).client_class
-    declared: Reports = {**OF_ALL, **client.reports}
-    return {name: numbers for name, numbers in declared.items() if numbers.when(settings)}
-
-
-def summed_names(reports: Reports) -> frozenset[str]:
-    """Names of the reports that are added up, not averaged."""
-    return frozenset(name for name, numbers in reports.items() if numbers.combine == "sum")
-
+from fedul_flwr.federated.payload import (
+    ENDED,
+    EVALUATED,
+    STARTED,
+    STEPS,
+    Parts,
+    Sizes,
+    groups_of,
+    in_record,
+    masked_parts,
+    reports_of,
+)
 
 # How models travel
 
@@ -163,10 +68,10 @@ class UpdateCodec:
 
     Attributes
     ----------
-    bounded : records of an update whose distance from the sent arrays ``max-update-norm`` bounds.
+    decodes : declared records of an update that it turns into the model.
     """
 
-    bounded: Sequence[str] = (ARRAYS,)
+    decodes: Collection[str] = ()
 
     def encode(
         self,
@@ -184,13 +89,6 @@ class UpdateCodec:
         """
         del clients
         record.down.update(add_arrays(messages, arrays))
-
-    def expected(self, message: RecordDict, arrays: ArrayRecord) -> Mapping[str, ArrayRecord]:
-        """Arrays that a decoded update must have, with their names, types and shapes.
-
-        By default ``arrays`` and other records that the base sent, such as SCAFFOLD's variates.
-        """
-        return {**message.array_records, ARRAYS: arrays}
 
     def decode(self, client: ClientRef, reply: Message, record: RoundRecord) -> None:
         """Replace the arrays in a client's reply by those that the base combines, in place.
@@ -234,6 +132,7 @@ class UpdateValidator:
     def __init__(self, registry: ClientRegistry, codec: UpdateCodec) -> None:
         self._settings, self._registry, self._rounds = registry.settings, registry, registry.rounds
         self._codec, self._reports = codec, reports_of(registry.settings)
+        self._bounded = (ARRAYS, *groups_of(self._reports, codec.decodes))
         self._asked: Sequence[Metadata] = ()
         self._expected: Mapping[str, ArrayRecord] = {}
 
@@ -291,12 +190,14 @@ class UpdateValidator:
 
         def check(client: ClientRef, reply: Message) -> None:
             check_all_bytes(reply.content)
-            num_classes, masked = self._registry.num_classes, self._settings.sums_updates
+            sizes = self._registry.sizes
             if trained:
-                check_trained(reply.content, self._reports, num_classes, masked=masked)
+                masked = self._settings.sums_updates
+                parts = masked_parts(self._reports) if masked else self._reports
+                check_trained(reply.content, parts, sizes)
             else:
                 require_names("reply", reply.content, {METRICS})
-                check_reports(_metrics(reply), EVALUATED, num_classes)
+                check_reports(_metrics(reply), EVALUATED, sizes)
             self._check_counts(client, reply, trained=trained)
 
         return self._checked([(client, heard[client]) for client in sorted(heard)], check)
@@ -309,7 +210,7 @@ class UpdateValidator:
             raise BadMessageError(
                 f"its {WEIGHT} is above the num-points that it announced", "message-contradicts"
             )
-        if trained and settings.base == "fednova" and _weight(reply) > 0:
+        if trained and settings.base == "fednova" and STEPS in metrics and _weight(reply) > 0:
             # These steps are those of FedUL's sets, in a simulation alone.
             is_counted = settings[SupervisedSettings].steps == "labeled"
             most = settings.local_steps or settings.local_epochs * points
@@ -356,7 +257,7 @@ class UpdateValidator:
             start, norm = self._expected[ARRAYS], self._settings[DPSettings].norm
             check_clipped(cast(ArrayRecord, reply.content[ARRAYS]), start, norm)
         bound = self._settings.max_update_norm
-        for name in self._codec.bounded if bound and not masked else ():
+        for name in self._bounded if bound and not masked else ():
             norm = update_norm(cast(ArrayRecord, reply.content[name]), self._expected[name])
             require_short(norm, bound, f"max-update-norm = {bound:g}")
 
@@ -384,10 +285,6 @@ def _form_of(reply: Message) -> frozenset[tuple[str, int]]:
 
 def _weight(reply: Message) -> float:
     return metric(reply, WEIGHT)
-
-
-STARTED, ENDED = "started", "ended"
-"""Diagnostics that every reply to a training message has: seconds."""
 
 
 def check_update(content: RecordDict, expected: Mapping[str, ArrayRecord]) -> None:
@@ -421,36 +318,26 @@ def check_all_bytes(content: RecordDict) -> None:
             record[name] = PlainArray.seen(array)
 
 
-def check_trained(
-    content: RecordDict, reports: Reports, num_classes: int, *, masked: bool = False
-) -> None:
-    """Check that the reply of a training client has the declared numbers, and finite times."""
+def check_trained(content: RecordDict, reports: Parts, sizes: Sizes) -> None:
+    """Check that the reply of a training client has the declared numbers."""
     records = content.metric_records
     require_names("reply", [*records, *content.config_records], {METRICS, DIAGNOSTICS})
-    metrics, diagnostics = records[METRICS], records[DIAGNOSTICS]
-    check_reports(metrics, reports, num_classes, masked=masked)
-    require_names("reply", diagnostics, {STARTED, ENDED}, diagnostics)
-    for name, value in diagnostics.items():
-        Numbers().check(name, value, num_classes)
+    metrics = records[METRICS]
+    for record in (METRICS, DIAGNOSTICS):
+        check_reports(records[record], in_record(reports, record), sizes)
     if metrics[WEIGHT] != 0 and metrics.get(NORMALIZER) == 0:
         raise BadMessageError(f"its {NORMALIZER} is 0, and it has trained", "message-contradicts")
 
 
-def check_reports(
-    metrics: MetricRecord, reports: Reports, num_classes: int, *, masked: bool = False
-) -> None:
-    """Compare the numbers of a reply with their declarations.
-
-    Parameters
-    ----------
-    masked : whether the numbers are in a secure sum, and these only have their form.
-    """
+def check_reports(metrics: MetricRecord, reports: Parts, sizes: Sizes) -> None:
+    """Compare the numbers of a reply with their declarations."""
     required = [name for name, one in reports.items() if not one.optional]
-    require_names("reply", metrics, required if metrics.get(WEIGHT, 1) else {WEIGHT}, reports)
+    if WEIGHT in reports and not metrics.get(WEIGHT, 1):
+        required = [WEIGHT]
+    require_names("reply", metrics, required, reports)
     for name, value in metrics.items():
-        in_sum = masked and name != WEIGHT
-        reports[name].check(name, value, num_classes, masked=in_sum)
-    if not isinstance(metrics[WEIGHT], int):
+        reports[name].check(name, value, sizes)
+    if WEIGHT in reports and not isinstance(metrics[WEIGHT], int):
         raise BadMessageError(f"its {WEIGHT} is no whole number", "message-form")
 
 
@@ -619,6 +506,48 @@ def average_buffers(
             middle = np.median(wide, axis=0) if robust else np.tensordot(share, wide, axes=1)
             result[name] = PlainArray.of(np.asarray(middle, dtype=layers.dtype))
     return result
+
+
+def combined(
+    replies: Sequence[Message],
+    parts: Parts,
+    weights: Floats,
+    before: Mapping[str, Any],
+    *,
+    robust: bool = False,
+) -> dict[str, Any]:
+    """What clients have reported beside the model, but the means that a base takes of numbers.
+
+    It is taken from ``replies``, whose numbers bases average.
+
+    Parameters
+    ----------
+    weights : ``(n,)``, of the replies.
+    before : arrays by name that were sent, which say the types of their means.
+    robust : medians in place of means of arrays.
+    """
+    found: dict[str, Any] = {}
+    for name, part in parts.items():
+        if part.is_group and name != ARRAYS:
+            records = [_taken(reply, name) for reply in replies]
+            start = to_record(before[name]) if before.get(name) else records[0]
+            mean = average_buffers(records, weights, list(start), start, robust=robust)
+            found[name] = to_arrays(array_record(mean))
+        elif part.kind == "numbers" and part.combine != "mean":
+            record = DIAGNOSTICS if part.combine == "keep" else METRICS
+            tables = [reply.content.metric_records[record] for reply in replies]
+            values = [np.asarray(t.pop(name), np.float64) for t in tables if name in t]
+            if values:
+                found[name] = sum(values) if part.combine == "sum" else np.stack(values)
+    return found
+
+
+def _taken(reply: Message, name: str) -> ArrayRecord:
+    """A record of a reply, which has it no more."""
+    content = dict(reply.content)
+    record = cast(ArrayRecord, content.pop(name))
+    reply.content = RecordDict(content)
+    return record
 
 
 def _stacked(arrays: Sequence[Array]) -> NDArray[Any]:

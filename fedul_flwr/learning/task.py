@@ -13,15 +13,16 @@ from fedul_flwr.data.types import Arrays
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from fedul_flwr.learning.network import Network
     from fedul_flwr.learning.plan import LocalPlan
 
-    Report = Tensor | float | Sequence[float] | Callable[[], float]
+    Report = Tensor | float | Sequence[float] | Callable[[], Any]
 else:
     Report = Any
-"""A number or vector that a client sends: a tensor is read, a function called after training."""
+"""What a client sends: a tensor is read, a function called after training. It returns a number, or
+arrays by name."""
 
 
 class Batch(NamedTuple):
@@ -147,25 +148,23 @@ class Task:
     batches : the batches of an epoch.
     loss : mean loss of a batch.
     reports : what the client declares in ``reports``, by name; ``loss`` replaces the mean loss.
-    records : called after training with the model: arrays to send beside it.
     stores_momentum : whether SGD's momentum goes on from the client's last round.
     """
 
     batches: Batches
     loss: BatchLoss
     reports: Mapping[str, Report] = field(default_factory=dict)
-    records: Callable[[nn.Module], Records] = lambda _: {}
     stores_momentum: bool = False
 
-    def read_reports(self) -> dict[str, float | list[float]]:
+    def read_reports(self) -> dict[str, Any]:
         """The values of the reports, after training."""
         return {name: _value(report) for name, report in self.reports.items()}
 
 
-def _value(report: Report) -> float | list[float]:
+def _value(report: Report) -> Any:
     if hasattr(report, "tolist"):
-        value: float | list[float] = report.tolist()
-        return value
+        array: Any = report
+        return array.reshape(-1).tolist() if array.ndim else array.tolist()
     if callable(report):
         return report()
     return report if isinstance(report, float | int) else [*report]

@@ -34,9 +34,10 @@ from fedul_flwr.data.types import Content, Floats
 from fedul_flwr.data.user_content import changed_content, user_content
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.pretrained import text_vectors
-from fedul_flwr.federated.disclosure import disclosures, settings_digest, unprotected
+from fedul_flwr.federated.declared import disclosures, unprotected
 from fedul_flwr.federated.grid import PackingGrid
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
+from fedul_flwr.federated.owner_log import settings_digest
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.learning.device import choose_device, choose_dtype
 from fedul_flwr.models.parts import Extended
@@ -223,7 +224,7 @@ def describe(
     del flat["resume"]
     if data.split is None and not data.client_data:
         sent = [
-            {"what": entry.what, "reader": entry.reader, "often": entry.often}
+            {"what": entry.part.says, "reader": entry.part.reader, "often": entry.often}
             for entry in disclosures(settings)
         ]
         disclosed = {"settings": digest, "sent": sent, "unprotected": [*unprotected(settings)]}

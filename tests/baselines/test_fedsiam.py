@@ -12,10 +12,11 @@ from flwr.app import Array, Message, MetricRecord, RecordDict
 from safetensors.numpy import load_file
 from torch.nn import functional
 
-from fedul_flwr.baselines.fedsiam import TEACHER, FedSiam, FedSiamClient, TeacherCodec
+from fedul_flwr.baselines.fedsiam import TEACHER, FedSiamClient
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.federated.messages import to_record
+from fedul_flwr.federated.updates import combined
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
@@ -124,30 +125,25 @@ def test_a_teacher_that_is_too_far_from_the_one_sent_is_refused(settings: Settin
     assert [line["failures"] for line in metrics(found)] == [1]
 
 
-@pytest.mark.parametrize(("base", "teacher"), [("fedavg", 17.0), ("fedmedian", 1.0)])
+@pytest.mark.parametrize(("robust", "teacher"), [(False, 17.0), (True, 1.0)])
 def test_teachers_are_combined_by_the_median_where_the_base_is_robust(
-    base: str, teacher: float
+    robust: bool, teacher: float
 ) -> None:
-    codec = TeacherCodec()
-    codec.teacher = to_record({"w": np.array([5.0])})
-    state: Any = SimpleNamespace(
-        settings=SimpleNamespace(base=base), codec=codec, state={"teacher-steps": 4}
-    )
     replies: list[Any] = [
         SimpleNamespace(
             content=RecordDict(
                 {
                     "teacher": to_record({"w": np.array([value])}),
                     "arrays": to_record({"w": np.array([0.0])}),
-                    "metrics": MetricRecord({"steps": 2}),
+                    "metrics": MetricRecord({"teacher-steps": 2}),
                 }
             )
         )
         for value in (0.0, 1.0, 50.0)  # mean 17, median 1
     ]
-    FedSiam.before_aggregate(state, replies, np.ones(3))
-    assert state.state["teacher"]["w"] == pytest.approx([teacher])
-    assert state.state["teacher-steps"] == 4 + 3 * 2
+    found = combined(replies, FedSiamClient.reports, np.ones(3), {}, robust=robust)
+    assert found["teacher"]["w"] == pytest.approx([teacher])
+    assert found["teacher-steps"] == 3 * 2
     assert all(list(reply.content) == ["arrays", "metrics"] for reply in replies)
 
 

@@ -18,8 +18,9 @@ from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.messages import METRICS
+from fedul_flwr.federated.payload import Sizes, in_record, reports_of
 from fedul_flwr.federated.strategy import build_base
-from fedul_flwr.federated.updates import check_reports, reports_of
+from fedul_flwr.federated.updates import check_reports
 from fedul_flwr.learning.batch_statistics import norm_statistics
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model
@@ -167,13 +168,14 @@ WRONG = (
 def test_given_numbers_that_no_points_give_then_the_client_is_refused(
     settings: Settings, name: str, wrong: Any, code: str
 ) -> None:
-    reports = reports_of(settings(**QUICK | FL2 | {"semifl.alignment": True}))
+    declared = reports_of(settings(**QUICK | FL2 | {"semifl.alignment": True}))
+    reports, sizes = in_record(declared, METRICS), Sizes(classes=2)
     right = {"num-examples": 3, MEAN_TOP: 0.5, MEAN_POSTERIOR: [0.25, 0.75]}
     given = {key: value for key, value in {**right, name: wrong}.items() if value is not None}
     with refuses(code, BadMessageError):
-        check_reports(MetricRecord(given), reports, 2)
+        check_reports(MetricRecord(given), reports, sizes)
     for fine in (right, {"num-examples": 0}):  # it counts nothing
-        check_reports(MetricRecord(fine), reports, 2)
+        check_reports(MetricRecord(fine), reports, sizes)
 
 
 @pytest.mark.parametrize(

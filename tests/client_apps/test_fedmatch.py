@@ -17,7 +17,7 @@ from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client_data import ClientState
-from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE
+from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE, WEIGHT
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.helpers import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays
@@ -58,10 +58,11 @@ class Device:
     ) -> tuple[Mapping[str, Arrays], int, Mapping[str, Any]]:
         """Records that the client returns, its number of points and its metrics."""
         told = {"server-round": server_round, BASE_ROUND: since, HELPERS: helpers}
-        update = self.client().train({}, told, received)
-        assert update.arrays == {}
-        assert set(update.metrics) == FIGURES
-        return update.records, update.num_examples, update.metrics
+        payload = self.client().train({}, told, received)
+        records = {key: payload.pop(key) for key in [*payload] if isinstance(payload[key], dict)}
+        num_points = payload.pop(WEIGHT)
+        assert set(payload) == FIGURES
+        return records, num_points, payload
 
     @property
     def held(self) -> Arrays:

@@ -8,7 +8,7 @@ import pytest
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.config.sections import DPSettings
-from fedul_flwr.federated.disclosure import unprotected
+from fedul_flwr.federated.declared import unprotected
 from tests.support.refusals import refuses
 from tests.support.settings import Settings
 

@@ -8,7 +8,8 @@ import pytest
 
 from fedul_flwr.config.methods import METHODS, PARTLY_LABELED
 from fedul_flwr.engine.message_log import TO_SERVER, Recorded, read_message_log
-from fedul_flwr.federated.disclosure import Sent, disclosures
+from fedul_flwr.federated.declared import declared
+from fedul_flwr.federated.payload import part_of
 from tests.support.fedmatch_exchanges import TINY
 from tests.support.runs import train
 from tests.support.settings import Settings
@@ -101,9 +102,10 @@ def test_what_is_sent_is_what_is_declared(settings: Settings, tmp_path: Path, ru
     method = run.partition(",")[0]
     config = settings(**{"method": method, **RUNS[run]})
     train(config, 3, message_log=tmp_path / "t")
-    sent, entries = parts(answers(tmp_path / "t")), disclosures(config)
-    assert {part for part in sent if not any(entry.covers(*part) for entry in entries)} == set()
-    for entry in (entry for entry in entries if entry.undisturbed):
-        for name in entry.names:
-            one = Sent(entry.phase, (name,), "", entry.record)
-            assert any(one.covers(*part) for part in sent), (entry.phase, name)
+    sent, entries = parts(answers(tmp_path / "t")), declared(config)
+    of = {part: part_of(entries.get(part[0], {}), *part[1:]) for part in sent}
+    assert {part for part, entry in of.items() if entry is None} == set()
+    for phase, named in entries.items():
+        for name, entry in named.items():
+            seen = any(at == phase and found is entry for (at, *_), found in of.items())
+            assert seen or not entry.undisturbed, (phase, name)

@@ -16,7 +16,6 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedul_flwr.baselines.static_batch_norm import STATISTICS
-from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import METHODS, Method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import parse_flat, resolve
@@ -26,7 +25,6 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated import ledger, secure_sum
 from fedul_flwr.federated.client import PHASES_OF_ALL, Client, admitted_settings
 from fedul_flwr.federated.client_data import ClientState
-from fedul_flwr.federated.disclosure import EVALUATE, TRAIN
 from fedul_flwr.federated.ledger import Ledger
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -41,6 +39,7 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
+from fedul_flwr.federated.payload import EVALUATE, TRAIN
 from fedul_flwr.federated.secure_sum import LARGEST_WEIGHT, SecureSums
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.models import build_model
@@ -325,12 +324,7 @@ about the data."""
 ALL_PHASES = {
     *SUM_PHASES,
     *PHASES_OF_ALL,
-    *(
-        entry.phase
-        for m in METHODS.values()
-        if m.disclosures
-        for entry in load_reference(m.disclosures, "method")
-    ),
+    *(phase for method in METHODS.values() for phase in method.client_class.answers),
     *set().union(*NO_SUM.values()),
     "a phase that nobody knows",
 } - {TRAIN, EVALUATE}

@@ -15,8 +15,9 @@ from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import OwnDataError, UserError
-from fedul_flwr.federated.disclosure import COLUMNS, disclosures, refuse_unwritable, settings_digest
+from fedul_flwr.federated.declared import disclosures
 from fedul_flwr.federated.grid import PackingGrid, announce_end
+from fedul_flwr.federated.owner_log import COLUMNS, refuse_unwritable, settings_digest
 from tests.support.learnable_owners import NO_DATA, write_sets
 from tests.support.refusals import refuses
 from tests.support.runs import EVERYTHING_ALLOWED, train
@@ -73,7 +74,7 @@ def test_given_a_run_then_each_owner_has_a_line_for_every_message_with_its_size_
     disclosed = json.loads((run / "disclosures.json").read_text())
     assert disclosed["settings"] == settings_digest(flat)
     assert [entry["what"] for entry in disclosed["sent"]] == [
-        entry.what for entry in disclosures(resolve({**flat, "output": "elsewhere"}, tmp_path))
+        entry.part.says for entry in disclosures(resolve({**flat, "output": "elsewhere"}, tmp_path))
     ]
     for client in range(2):
         lines = read_log(owners.log(client))
@@ -97,14 +98,16 @@ def test_given_a_run_then_each_owner_has_a_line_for_every_message_with_its_size_
             assert int(line["bytes_received"]) >= size
 
 
-def test_given_what_a_method_does_not_declare_then_the_log_says_so(
+def test_given_what_a_method_does_not_declare_then_it_does_not_leave(
     owners: Owners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register = FedULClient.register
     monkeypatch.setattr(FedULClient, "register", lambda self: {**register(self), "diagnosis": 7})
-    owners.run({"num-rounds": 1})
+    with refuses("client-failed", match="diagnosis.*FedULClient.answers"):
+        owners.run({"num-rounds": 1})
     [line] = [line for line in read_log(owners.log(0)) if line["message"] == "setup"]
-    assert "diagnosis (8 bytes)" in line["sent"]
+    assert (line["bytes_sent"], line["sent"]) == ("0", "")
+    assert line["outcome"].startswith("not answered: ")
 
 
 def test_given_the_log_then_no_path_name_or_value_of_the_data_is_in_it(owners: Owners) -> None:

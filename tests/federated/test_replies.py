@@ -8,9 +8,8 @@ import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from fedul_flwr.errors import BadMessageError
+from fedul_flwr.federated.payload import OF_ALL, Part, Sizes
 from fedul_flwr.federated.updates import (
-    OF_ALL,
-    Numbers,
     check_all_bytes,
     check_trained,
     check_update,
@@ -65,13 +64,13 @@ def figures(metrics: Any = None, diagnostics: Any = TIMES, **more: Any) -> Recor
 
 
 GOOD = {"num-examples": 3, "loss": -0.5, "steps": 2, "normalizer": 2.0, "shares": [0.5, 0.25]}
-REPORTS = {**OF_ALL, "shares": Numbers(2, optional=True)}
+REPORTS = {**OF_ALL, "shares": Part(2, optional=True)}
 UNTRAINED = {**GOOD, "num-examples": 0, "steps": 0, "normalizer": 0.0}
 
 
 @pytest.mark.parametrize("metrics", [GOOD, UNTRAINED, {"num-examples": 1}])
 def test_sound_figures(metrics: dict[str, Any]) -> None:
-    check_trained(figures(metrics), REPORTS, 10)
+    check_trained(figures(metrics), REPORTS, Sizes(classes=10))
 
 
 REFUSED: dict[str, tuple[RecordDict, str]] = {
@@ -89,7 +88,7 @@ REFUSED: dict[str, tuple[RecordDict, str]] = {
 @pytest.mark.parametrize(("content", "code"), REFUSED.values(), ids=REFUSED)
 def test_other_figures_are_refused(content: RecordDict, code: str) -> None:
     with refuses(code, BadMessageError):
-        check_trained(content, REPORTS, 10)
+        check_trained(content, REPORTS, Sizes(classes=10))
 
 
 def test_the_norm_of_an_update_by_hand() -> None:

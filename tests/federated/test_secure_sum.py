@@ -31,6 +31,7 @@ from fedul_flwr.federated.messages import (
     PlainArray,
     phase_of,
 )
+from fedul_flwr.federated.payload import Summed
 from fedul_flwr.federated.secure_sum import (
     BEGUN,
     BOUND,
@@ -38,7 +39,6 @@ from fedul_flwr.federated.secure_sum import (
     SLOTS,
     Layout,
     MaskedUpdates,
-    Summed,
     add_noise,
     read_numbers,
     write_numbers,
@@ -485,7 +485,6 @@ def test_given_sets_that_leave_classes_alike_when_they_are_summed_then_the_run_i
         {"evaluate": "local"},
         {"dp.clipping": "server"},
         {"method": "fedmatch", "fedmatch.helpers": 2},
-        {"method": "fedsiam"},
         {"method": "xclp-predict"},
     ],
     ids=lambda options: ", ".join(map(str, options.values())),

@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional
 
-from fedul_flwr.method import MATCHING, Client, Method, Numbers, Settings, Strategy, Task
+from fedul_flwr.method import MATCHING, Client, Method, Part, Settings, Strategy, Task
 
 
 class FlexFedSettings(Settings):
@@ -13,7 +13,7 @@ class FlexFedSettings(Settings):
 
 
 class FlexFed(Strategy):
-    state = {"confident": Numbers("classes")}
+    state = {"confident": Part("classes")}
 
     def client_config(self):
         confident = self.state["confident"]
@@ -25,7 +25,7 @@ class FlexFed(Strategy):
 
 class FlexFedClient(Client):
     reports = {
-        "confident": Numbers("classes", at_least=0, combine="sum", says="confident points by class")
+        "confident": Part("classes", at_least=0, combine="sum", says="confident points by class")
     }
 
     def task(self, round):

@@ -9,15 +9,18 @@ import pytest
 import torch
 from flwr.app import MetricRecord
 
+from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.disclosure import disclosures
-from fedul_flwr.federated.secure_sum import SLOTS, tail_of
-from fedul_flwr.federated.updates import check_reports, reports_of
+from fedul_flwr.federated.declared import disclosures
+from fedul_flwr.federated.messages import METRICS
+from fedul_flwr.federated.payload import Sizes, in_record, reports_of
+from fedul_flwr.federated.secure_sum import SLOTS, Numbers
+from fedul_flwr.federated.updates import check_reports
 from fedul_flwr.learning.network import Network
 from tests.method import flexfed
 from tests.support.local_tasks import task_of
 from tests.support.refusals import refuses
-from tests.support.runs import assert_same_run, cut_off, metrics, resume, train
+from tests.support.runs import assert_same_run, cut_off, resume, train
 from tests.support.simulated_clients import simulated_client
 
 FLEXFED: dict[str, Any] = {
@@ -30,31 +33,34 @@ FLEXFED: dict[str, Any] = {
 }
 
 
-def sums(directory: Path) -> list[list[float]]:
-    """How many points of each class were confident in each round, at all clients."""
-    return [line["confident"] for line in metrics(directory)]
+def sums(directory: Path, number: int = 3) -> list[float]:
+    """How many points of each class were confident in the last round, at all clients."""
+    counts: list[float] = RunDirectory(directory).load_state(number)["confident"].tolist()
+    return counts
 
 
 def test_given_a_secure_sum_then_the_server_reads_the_same_sums(settings: Any) -> None:
     plain, masked = (sums(train(settings(**FLEXFED, secure_sum=kind), 3)) for kind in ("off", "on"))
     assert plain == masked
-    assert len(plain[0]) == 10
-    assert sum(plain[0]) < sum(plain[-1])  # the model learns
-    assert all(count == int(count) for counts in plain for count in counts)
+    assert len(plain) == 10
+    first = sums(train(settings(**{**FLEXFED, "num_rounds": 1}), 3), 1)
+    assert sum(first) < sum(plain)  # the model learns
+    assert all(count == int(count) for count in plain)
 
 
 def test_given_many_classes_then_a_secure_sum_has_a_number_for_each(settings: Any) -> None:
     config = settings(**FLEXFED, secure_sum="on")
-    assert tail_of(config, 10).numbers == SLOTS
-    # Weight, count and FedNova's a_i; then num-examples, loss, steps, normalizer, and the classes.
-    assert tail_of(config, 100).numbers == 3 + 4 + 100
+    assert Numbers(config, Sizes(classes=10)).tail.numbers == SLOTS
+    # Weight, count and FedNova's a_i; then loss, steps and normalizer, each with a number that says
+    # whether it is there; and the classes.
+    assert Numbers(config, Sizes(classes=100)).tail.numbers == 3 + 2 * 3 + 100
 
 
 def test_given_a_run_that_was_cut_off_then_it_resumes_with_its_state(settings: Any) -> None:
     whole = train(settings(**FLEXFED), 3)
     # Calls: two phases of registration, then one a round.
     assert_same_run(whole, resume(cut_off(settings(**FLEXFED), 3, 4), 3))
-    assert sum(sums(whole)[-1]) > 0
+    assert sum(sums(whole)) > 0
 
 
 def test_given_what_the_server_sends_then_each_class_has_its_threshold(settings: Any) -> None:
@@ -79,19 +85,19 @@ def evaluate(client: Any, task: Any) -> int:
 
 def test_what_a_client_reports_is_told_to_owners_and_checked(settings: Any) -> None:
     config = settings(**FLEXFED)
-    assert any(entry.what == "confident points by class" for entry in disclosures(config))
-    reports = reports_of(config)
+    assert any(entry.part.says == "confident points by class" for entry in disclosures(config))
+    reports, sizes = in_record(reports_of(config), METRICS), Sizes(classes=10)
     right = {"num-examples": 3, "confident": [1.0] * 10}
-    check_reports(MetricRecord(right), reports, 10)
+    check_reports(MetricRecord(right), reports, sizes)
     for wrong, code in (
         ({"confident": [1.0] * 9}, "message-form"),
         ({"confident": [-1.0] * 10}, "message-out-of-range"),
         ({"more": 1.0}, "message-unasked"),
     ):
         with refuses(code, BadMessageError):
-            check_reports(MetricRecord({**right, **wrong}), reports, 10)
+            check_reports(MetricRecord({**right, **wrong}), reports, sizes)
     with refuses("message-incomplete", BadMessageError):
-        check_reports(MetricRecord({"num-examples": 3}), reports, 10)
+        check_reports(MetricRecord({"num-examples": 3}), reports, sizes)
 
 
 def test_given_a_report_that_is_not_declared_then_the_run_says_so(

@@ -142,7 +142,7 @@ def forging(name: str, phase: str, client: int, size: int = 0) -> Callable[[Grid
 
 
 @pytest.mark.parametrize(
-    ("name", "phase", "size"), [("public-keys", KEYS, 0), ("masked", PART, 20)]
+    ("name", "phase", "size"), [("public-keys", KEYS, 0), ("columns", PART, 20)]
 )
 def test_given_an_answer_that_is_none_then_its_sender_is_named_and_the_sum_is_without_it(
     settings: Settings, name: str, phase: str, size: int

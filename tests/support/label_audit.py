@@ -28,7 +28,7 @@ from fedul_flwr.data.types import Arrays, Content
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.clients import CheckAnswer
-from fedul_flwr.federated.messages import BASE_ROUND, HELPERS
+from fedul_flwr.federated.messages import ARRAYS, BASE_ROUND, HELPERS, WEIGHT
 from fedul_flwr.federated.nodes import ClientRef, DataShape, setup_content
 from fedul_flwr.federated.strategy import CLASS_SHARES
 from fedul_flwr.learning.local import dump_arrays
@@ -130,8 +130,8 @@ class Federation:
         **options: Any,
     ) -> tuple[NDArrays, int, dict[str, Any]]:
         told = {"server-round": server_round, TEACHER_STEPS: 0, CLASS_SHARES: [0.25] * 4}
-        update = self.client(number, **options).train(self.weights(), told, received)
-        return list(update.arrays.values()), update.num_examples, dict(update.metrics)
+        payload = self.client(number, **options).train(self.weights(), told, received)
+        return list(payload.pop(ARRAYS).values()), payload.pop(WEIGHT), payload
 
     def propagate(self, kind: type[Client], sent: list[Any]) -> dict[int, Arrays]:
         """XCLP's phases between both clients: rows for each; answers are added to ``sent``."""
@@ -200,9 +200,9 @@ class Federation:
         ):
             for number in CLIENTS:
                 told = {"server-round": server_round, BASE_ROUND: since, HELPERS: 0}
-                update = self.client(number, kind).train({}, told, received)
-                sent += [update.num_examples, update.metrics]
-                sent += flatten(dict(update.records)).values()
+                payload = self.client(number, kind).train({}, told, received)
+                records = {k: payload.pop(k) for k in [*payload] if isinstance(payload[k], dict)}
+                sent += [payload, *flatten(records).values()]
         return sent
 
     def change_given(self) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedul_flwr.data.types import Inputs, Ints
 from fedul_flwr.federated.client import Client
+from fedul_flwr.federated.messages import ARRAYS, WEIGHT
 from fedul_flwr.learning.pseudo_labels import WeightedPoints
 from fedul_flwr.learning.task import Batch, Task
 
@@ -35,8 +36,8 @@ def fit(
     client: Client, parameters: Sequence[Any], config: dict[str, Any]
 ) -> tuple[list[Any], int, dict[str, Any]]:
     """The client's model after a round, the number of points, and its reports."""
-    update = client.train(dict(zip(client.array_names(), parameters, strict=True)), config)
-    return list(update.arrays.values()), update.num_examples, dict(update.metrics)
+    payload = client.train(dict(zip(client.array_names(), parameters, strict=True)), config)
+    return list(payload.pop(ARRAYS).values()), payload.pop(WEIGHT), payload
 
 
 def inside(batches: Any) -> dict[str, Any]:

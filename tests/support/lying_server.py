@@ -62,7 +62,7 @@ class Owners:
         def train(arrays: Any, config: Mapping[str, Any], received: Any = None) -> Any:
             start = {name: np.array(array, np.float64) for name, array in arrays.items()}
             update = honest(arrays, config, received)
-            change = joined({name: update.arrays[name] - start[name] for name in start})
+            change = joined({name: update[ARRAYS][name] - start[name] for name in start})
             self.updates.setdefault((int(config["server-round"]), client), []).append(change)
             return update
 

@@ -1,0 +1,396 @@
+"""What leaves a client: a payload of parts, each of which is declared once.
+
+From a :class:`Part` follow the check at the server, the refusal at the client of what is not
+declared, what owners read of it, whether and how a secure sum adds it up, how the server combines
+it, and the state of a run that resumes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any, Literal, get_args
+
+import numpy as np
+from flwr.app import ArrayRecord, MetricRecord, RecordDict
+
+from fedul_flwr.config.base import nearest
+from fedul_flwr.config.methods import find_method
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.types import CONFIDENT_SHARE, LARGEST_COUNT, Content, Floats
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    DIAGNOSTICS,
+    MASKED,
+    METRICS,
+    NORMALIZER,
+    WEIGHT,
+    item_sizes,
+    to_record,
+)
+
+TRAIN, EVALUATE = "train", "evaluate"
+"""Messages that every method may have, besides phases."""
+LOSS, STEPS = "loss", "steps"
+
+Condition = Callable[[RunConfig], bool]
+
+LARGEST = 1e280
+"""Largest number. Weighted sums of them over clients stay finite; diverging losses are below it."""
+
+MODEL, WEIGHTS, ANY, TEXT = "model", "weights", "any", "text"
+"""Shapes: arrays of the names and shapes of the whole model, or of its trainable weights; what a
+protocol checks itself; a text."""
+CLASSES, FEATURES, COLUMNS = "classes", "features", "columns"
+"""Sizes: number of classes K, of inputs of the model's last layer, of columns of a table."""
+GROUPS = (MODEL, WEIGHTS)
+
+ONCE = "once, before round 1"
+EVERY_ROUND = "every round that it trains in"
+SERVER = "the server"
+AVERAGED = "the server; all clients get the mean"
+SUMMED_READER = "the server, as a sum over all clients"
+HOW_TRAINING_WENT = "how many points, and how training went"
+
+Combine = Literal["mean", "sum", "keep"]
+
+
+class Sizes(Mapping[str, int]):
+    """Sizes by name; a function is called when its size is asked for."""
+
+    def __init__(self, **sizes: int | Callable[[], int]) -> None:
+        self._sizes = sizes
+
+    def __getitem__(self, name: str) -> int:
+        size = self._sizes[name]
+        if not isinstance(size, int):
+            size = self._sizes[name] = size()
+        return size
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sizes)
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def of_answer(self, values: Mapping[str, Any]) -> Sizes:
+        """These sizes, and the counts among the values of an answer."""
+        counts = {key: value for key, value in values.items() if type(value) is int and value >= 0}
+        return Sizes(**{**counts, **self._sizes})
+
+
+@dataclass(frozen=True)
+class Part:
+    """One thing that a client sends.
+
+    Attributes
+    ----------
+    shape : sizes of its dimensions, each a number or a name: ``"classes"``, ``"features"``, or that
+        of a count in the same answer. One number without any. ``"model"`` and ``"weights"`` are
+        arrays by name, ``"text"`` a text, ``"any"`` messages whose form their protocol checks.
+    combine : what the server makes of all clients' parts of an update: the mean with the weights of
+        the updates, the sum, or nothing: it keeps each client's.
+    at_least, at_most : range of each number.
+    total : what the numbers add up to; ``None`` for anything.
+    says : what it is, for owners of data.
+    optional : whether there are rounds without it.
+    when : whether it is sent in a run with given settings.
+    other : what it is in the other runs; ``None`` is not sent there.
+    often : when it is sent, in words; by default what its message says.
+    reader : who can read it, in words.
+    undisturbed : whether it is sent in runs in which no client does what it should not.
+
+    Raises
+    ------
+    UserError
+        If there is no such shape or way to combine.
+    """
+
+    shape: int | str | tuple[int | str, ...] = ()
+    combine: Combine = "mean"
+    at_least: float = -LARGEST
+    at_most: float = LARGEST
+    total: float | None = None
+    says: str = HOW_TRAINING_WENT
+    optional: bool = False
+    when: Condition = lambda _: True
+    other: Part | None = None
+    often: str = ""
+    reader: str = SERVER
+    undisturbed: bool = True
+
+    def __post_init__(self) -> None:
+        if self.combine not in get_args(Combine):
+            raise _unknown("combine", self.combine, get_args(Combine))
+        if not isinstance(self.shape, tuple):
+            object.__setattr__(self, "shape", (self.shape,))
+
+    @classmethod
+    def count(cls, **options: Any) -> Part:
+        """A number of things; options are the other attributes."""
+        return cls(at_least=0, at_most=LARGEST_COUNT, **options)
+
+    def in_run(self, settings: RunConfig) -> Part | None:
+        """What it is in a run with given settings; ``None`` if it is not sent."""
+        if self.when(settings):
+            return self
+        return self.other and self.other.in_run(settings)
+
+    @property
+    def kind(self) -> str:
+        """``"numbers"``, or one of the shapes that are none."""
+        first = str(self.dimensions[0]) if len(self.dimensions) == 1 else ""
+        return first if first in (*GROUPS, ANY, TEXT) else "numbers"
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it is arrays by name."""
+        return self.kind in GROUPS
+
+    @property
+    def dimensions(self) -> tuple[int | str, ...]:
+        """The shape as a tuple."""
+        assert isinstance(self.shape, tuple)
+        return self.shape
+
+    def sized(self, sizes: Sizes) -> tuple[int, ...]:
+        """The shape of its numbers.
+
+        Raises
+        ------
+        UserError
+            If a size has an unknown name.
+        """
+        shape = []
+        for size in self.dimensions:
+            if isinstance(size, str) and size not in sizes:
+                raise _unknown("shape", size, [*sizes, *GROUPS])
+            shape.append(sizes[size] if isinstance(size, str) else size)
+        return tuple(shape)
+
+    def zeros(self, sizes: Sizes) -> Floats:
+        """Numbers that are all 0."""
+        return np.zeros(self.sized(sizes))
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> None:
+        """Refuse what is not as declared: numbers, in rows one after the other, or a text."""
+        if self.kind == TEXT:
+            if not isinstance(value, str):
+                raise BadMessageError(f"its {name} is no text", "message-form")
+        elif self.kind == "numbers":
+            self._check_numbers(name, value, self.sized(sizes))
+
+    def _check_numbers(self, name: str, value: Any, shape: tuple[int, ...]) -> None:
+        try:
+            numbers = np.asarray(value, dtype=float)
+        except (TypeError, ValueError):
+            numbers = np.empty((0, 0))
+        if numbers.shape not in (shape, (math.prod(shape),) * bool(shape)):
+            wanted = f"{math.prod(shape)} numbers" if shape else "one number"
+            raise BadMessageError(f"its {name} is not {wanted}", "message-form")
+        is_within = (self.at_least <= numbers) & (numbers <= self.at_most) & np.isfinite(numbers)
+        if not is_within.all() or (
+            self.total is not None and not math.isclose(numbers.sum(), self.total, abs_tol=1e-6)
+        ):
+            total = "" if self.total is None else f", {self.total:g} together"
+            raise BadMessageError(
+                f"its {name} is not within {self.at_least:g} to {self.at_most:g}{total}",
+                "message-out-of-range",
+            )
+
+
+def _unknown(what: str, value: object, allowed: Iterable[str]) -> UserError:
+    names = [*allowed]
+    close = difflib.get_close_matches(str(value).lower(), names, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return UserError(
+        f"Part({what}={value!r}): {what} must be one of {', '.join(names)}.{hint}",
+        "own-method-wrong",
+    )
+
+
+Parts = Mapping[str, Part]
+"""Declared parts by name; in answers ``*`` in a name stands for any characters."""
+Declared = Mapping[str, Parts]
+"""The parts of each message: :data:`TRAIN`, :data:`EVALUATE` and phases."""
+
+
+def in_run(parts: Parts, settings: RunConfig) -> dict[str, Part]:
+    """Those of ``parts`` that are sent in a run with given settings."""
+    found = {name: part.in_run(settings) for name, part in parts.items()}
+    return {name: part for name, part in found.items() if part is not None}
+
+
+def only_when(condition: Condition, parts: Parts) -> Parts:
+    """``parts``, each sent only where ``condition`` also holds."""
+
+    def restricted(part: Part) -> Part:
+        return replace(part, when=lambda settings: condition(settings) and part.when(settings))
+
+    return {name: restricted(part) for name, part in parts.items()}
+
+
+def all_of(says: str, *names: str, **options: Any) -> Parts:
+    """Parts of one meaning, whose form their protocol checks; options are other attributes."""
+    return dict.fromkeys(names, Part(ANY, says=says, **options))
+
+
+def summed_part(says: str, often: str, when: Condition = lambda _: True) -> Part:
+    """A client's numbers in a sum of which the server reads nothing else."""
+    return Part(ANY, says=f"{says}, masked", often=often, reader=SUMMED_READER, when=when)
+
+
+STARTED, ENDED, PROCESS = "started", "ended", "process"
+_ACCOUNT = Part(combine="keep", says="when it trained, in which process")
+OF_ALL: Parts = {
+    WEIGHT: Part.count(),
+    LOSS: Part(optional=True),
+    STEPS: Part.count(optional=True),
+    NORMALIZER: Part.count(optional=True),
+    **dict.fromkeys((STARTED, ENDED), _ACCOUNT),
+    PROCESS: replace(_ACCOUNT, optional=True),
+}
+"""Numbers of every update."""
+CONFIDENT: Parts = {
+    CONFIDENT_SHARE: Part(
+        at_least=0,
+        at_most=1,
+        optional=True,
+        says="the share of its unlabeled points that it is confident about",
+    )
+}
+"""Sent by a client that trains on its predictions."""
+EVALUATED: Parts = {WEIGHT: OF_ALL[WEIGHT], LOSS: Part()}
+"""Sent by a client that evaluates a model on points that it held out."""
+
+
+def part_of(parts: Parts, record: str, name: str) -> Part | None:
+    """The declaration of an array or value of a message; ``None`` if there is none."""
+    group = parts.get(record)
+    if group is not None and group.is_group:
+        return group
+    exact = parts.get(name)
+    if exact is not None:
+        return None if exact.is_group else exact
+    return next((part for key, part in parts.items() if fnmatchcase(name, key)), None)
+
+
+def refuse_undeclared(who: str, phase: str, content: RecordDict, parts: Parts) -> None:
+    """Refuse to send what is not declared; ``who`` names the class that has to declare it."""
+    for record, name, _ in item_sizes(content):
+        if part_of(parts, record, name) is None:
+            where = "reports" if phase == TRAIN else "answers"
+            raise UserError(
+                f"{who} would send {name!r} in message {phase!r}, and nothing was sent: it is not "
+                f"declared in {who}.{where}{nearest(name, parts)}",
+                "own-method-wrong",
+            )
+
+
+def check_answer(answer: Content, parts: Parts, sizes: Sizes) -> None:
+    """Compare an answer to a phase with its declarations; all of them may be missing."""
+    sized = sizes.of_answer(answer.values)
+    for name, value in {**answer.values, **answer.arrays}.items():
+        part = part_of(parts, "", name)
+        if part is None:
+            raise BadMessageError(
+                f"its answer has {name!r}, which was not asked for", "message-unasked"
+            )
+        part.check(name, value, sized)
+
+
+def reports_of(settings: RunConfig) -> Parts:
+    """All that the clients of a run report with an update, beside the model."""
+    declared = {**OF_ALL, **find_method(settings.method).client_class.reports}
+    return in_run(declared, settings)
+
+
+def in_record(parts: Parts, record: str) -> Parts:
+    """The numbers of an update that travel in a record: bases average all :data:`METRICS`, so that
+    what is kept by client is apart, in :data:`DIAGNOSTICS`."""
+    is_kept = record == DIAGNOSTICS
+    return {
+        name: part
+        for name, part in parts.items()
+        if part.kind == "numbers" and (part.combine == "keep") == is_kept
+    }
+
+
+def groups_of(parts: Parts, less: Collection[str] = ()) -> Parts:
+    """The arrays by name of an update, beside the model and those ``less``."""
+    apart = {ARRAYS, *less}
+    return {name: part for name, part in parts.items() if part.is_group and name not in apart}
+
+
+def masked_parts(parts: Parts) -> Parts:
+    """What a client sends of these in an update of which the server reads the sum alone."""
+    apart = {name: part for name, part in parts.items() if part.combine == "keep"}
+    summed = {name: part for name, part in parts.items() if name not in apart}
+    says = "; ".join(part.says for _, part in in_words(summed))
+    trained = "whether it had anything to train on (0 or 1)"
+    vector = Part(ANY, says=f"masked: {says}", reader=f"{SUMMED_READER} of the round")
+    return {MASKED: vector, WEIGHT: Part.count(says=trained), **apart}
+
+
+Payload = dict[str, Any]
+"""Values of parts by name: a number, numbers, or for a group arrays by name."""
+
+
+def update_content(payload: Payload, parts: Parts) -> RecordDict:
+    """An update as Flower's records: arrays by name in a record each, numbers in two."""
+    records = RecordDict({ARRAYS: ArrayRecord()})
+    of = {METRICS: MetricRecord(), DIAGNOSTICS: MetricRecord()}
+    kept = in_record(parts, DIAGNOSTICS)
+    for name, value in payload.items():
+        if isinstance(value, dict):
+            records[name] = to_record(value)
+        else:
+            plain = value.ravel().tolist() if isinstance(value, np.ndarray) else value
+            of[DIAGNOSTICS if name in kept else METRICS][name] = plain
+    return RecordDict({**records, **of})
+
+
+class Summed(StrEnum):
+    """What is summed; value ``of`` of phase ``sum-part``. In a round they come in this order."""
+
+    COLUMNS = "columns"
+    """Sums of columns and of their squares over all points, once (``standardize-sum``)."""
+    SETS = "sets"
+    """What clients know of their sets, once (``test-prior = "sets"``, ``fedul.fewer-sets``)."""
+    HEAD = "head"
+    """Sums of soft labels for a head in closed form, first by what is stated of points."""
+    REFINED = "refined-head"
+    """The same by posteriors."""
+    REFINED_AGAIN = "twice-refined-head"
+    """And again."""
+    UPDATE = "update"
+    """Updates of a round."""
+    HELDOUT = "heldout"
+    """Losses on held-out points (``selection = "heldout"``)."""
+
+    def number(self, round_number: int) -> int:
+        """Number of the sum in its run: later ones have larger numbers, and once a run is once."""
+        if self in SUMMED_ONCE:
+            return 1 + SUMMED_ONCE.index(self)
+        of_round = [of for of in Summed if of not in SUMMED_ONCE]
+        return 1 + len(SUMMED_ONCE) + (round_number - 1) * len(of_round) + of_round.index(self)
+
+
+SUMMED_ONCE = (Summed.COLUMNS, Summed.SETS)
+"""Sums that are made once a run, and of no model."""
+HEADS = (Summed.HEAD, Summed.REFINED, Summed.REFINED_AGAIN)
+"""Sums of which a head follows, many numbers of floating point."""
+
+
+def in_words(parts: Parts) -> Iterator[tuple[tuple[str, ...], Part]]:
+    """Declarations that say the same to owners, each with all its names."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for name, part in parts.items():
+        alike.setdefault((part.says, part.reader, part.often), []).append(name)
+    for names in alike.values():
+        yield tuple(names), parts[names[0]]
