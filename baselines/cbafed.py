@@ -57,12 +57,11 @@ class CBAFed(kit.ClassShareStrategy):
         counts = reports[kit.CLASS_COUNTS]
         self.state[kit.CLASS_SHARES] = counts / counts.sum()
 
-    def before_round(self, round_number: int, arrays: ArrayRecord) -> ArrayRecord:
+    def before_round(self, round: kit.RoundAtServer) -> None:
         """Remember the model with which pseudo labels begin."""
-        arrays = super().before_round(round_number, arrays)
-        if round_number == self.settings[kit.StageSettings].labels_only_rounds + 1:
-            self.state[PAST] = kit.to_arrays(arrays)
-        return arrays
+        super().before_round(round)
+        if round.number == self.settings[kit.StageSettings].labels_only_rounds + 1:
+            self.state[PAST] = kit.to_arrays(round.model)
 
     def after_train(self, model: ArrayRecord) -> ArrayRecord:
         """The mean with the past model if it is its turn; that is the next past one."""

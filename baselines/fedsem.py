@@ -9,7 +9,7 @@ from flwr.serverapp import Grid
 from fedul_flwr import learning
 from fedul_flwr import method as kit
 from fedul_flwr.baselines.pseudo_label import label_by_network
-from fedul_flwr.federated.ledger import Asked
+from fedul_flwr.federated.asked import Asked
 
 LABEL = "fedsem-label"
 """Phase in which all clients label their points, and name under which they store the labels."""

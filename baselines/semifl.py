@@ -17,6 +17,7 @@ from flwr.serverapp import Grid
 from fedul_flwr import learning
 from fedul_flwr import method as kit
 from fedul_flwr.baselines import static_batch_norm as norm
+from fedul_flwr.federated.stages.server_training import ServerTraining
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -136,7 +137,8 @@ class SemiFL(kit.Strategy):
             self.record.metrics[kit.CONFIDENT_SHARE] = 0.0
             if self.settings.evaluate == "local":  # clients hold the model that they got
                 self.local_models = [kit.to_arrays(self.global_arrays)]
-            return self._parallel or self.global_arrays, None
+            training = self.stage(ServerTraining)
+            return training.parallel or self.global_arrays, None
 
     def weigh(self, replies: Sequence[Message]) -> kit.Floats:
         """Weights of the mean: with ``semifl.learning-status`` 1 − the mean top probability."""

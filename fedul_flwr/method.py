@@ -79,7 +79,6 @@ from fedul_flwr.federated.clients import (
     SetAdmission,
 )
 from fedul_flwr.federated.grid import RoundRecord
-from fedul_flwr.federated.heads import last_layer
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
@@ -114,6 +113,8 @@ from fedul_flwr.federated.payload import (
     summed_part,
 )
 from fedul_flwr.federated.secure_sum import from_steps, in_steps
+from fedul_flwr.federated.stage import ClientStage, RoundAtServer, ServerStage, Stage
+from fedul_flwr.federated.stages.heads import last_layer
 from fedul_flwr.federated.strategy import (
     CLASS_COUNTS,
     CLASS_SHARES,

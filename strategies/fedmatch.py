@@ -153,16 +153,16 @@ class FedMatchStrategy(kit.Strategy):
 
     # The model
 
-    def before_round(self, round_number: int, arrays: ArrayRecord) -> ArrayRecord:
+    def before_round(self, round: kit.RoundAtServer) -> None:
         """Take the model apart before the first round, and train sigma on the server's labels."""
         if not self.codec.parts:
             factor = PSI_FACTOR if self.options.decomposition else None
             trained = bool(self.settings.start_from)
-            model = kit.to_arrays(arrays)
+            model = kit.to_arrays(round.model)
             self.codec.parts = decompose(model, self.model_buffers, factor, whole=trained)
         current = self.codec.parts[unlabeled_part(self.codec.parts)]
-        self._counters = {n: array.numpy() for n, array in arrays.items() if n not in current}
-        return super().before_round(round_number, arrays)
+        self._counters = {n: array.numpy() for n, array in round.model.items() if n not in current}
+        super().before_round(round)
 
     @property
     def buffers(self) -> frozenset[str]:

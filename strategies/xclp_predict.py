@@ -147,7 +147,7 @@ class XCLPPredict(kit.Strategy):
         weights : the model for the features; empty for pixels.
         """
         self.registration.register_all(grid)
-        self.columns.share(grid)
+        self.open(grid)
         groups = self.groups()
         for members in groups:
             sizes = [self.policy.compared[member.partition_id] for member in members]

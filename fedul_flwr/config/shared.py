@@ -102,6 +102,10 @@ class DataSettings(Settings):
     """Settings of your own method as `key=value …`, or as keys of a table with its name; built-in
     methods have a table each."""
 
+    stage: str = ""
+    """A feature of your own beside the method, a subclass of `Stage` as `package.module:NAME`
+    (docs/own-method.md)."""
+
     dataset: str = "digits"
     """`digits`, `breast-cancer`, `wine`, a Hugging Face hub name, or the path of a folder with
     train and test data. If devices have their own data, it is the server's test data, or `none`."""

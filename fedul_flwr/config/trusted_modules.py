@@ -26,6 +26,7 @@ BUILT_IN: dict[str, tuple[str, ...]] = {
     "features": (TORCHVISION, HUB, RUN),
     "optimizer": (),
     "augment": (),
+    "stage": (),
     START: (),
 }
 """Settings that may name a module, as ``package.module:NAME``, and beginnings of values that

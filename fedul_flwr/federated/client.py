@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import sys
 import time
@@ -23,7 +24,6 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
-from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr import learning
 from fedul_flwr.config.base import ADAPTIVE
@@ -36,11 +36,8 @@ from fedul_flwr.config.method_settings import (
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, options_of
-from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.config.shared import ModelOptions
-from fedul_flwr.data.local_data import refuse_unwritable
 from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
-from fedul_flwr.data.run_files.store import PERSONAL_MODEL
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import (
     CONFIDENT_SHARE,
@@ -51,9 +48,9 @@ from fedul_flwr.data.types import (
     InputShape,
     Ints,
     Value,
-    count,
 )
 from fedul_flwr.errors import OwnDataError, UserError
+from fedul_flwr.federated.asked import Asked
 from fedul_flwr.federated.client_data import (
     ClientData,
     ClientState,
@@ -62,43 +59,31 @@ from fedul_flwr.federated.client_data import (
     data_class_of,
     settings_from,
 )
-from fedul_flwr.federated.columns import plain_moments, raw_rows, received_scaling
 from fedul_flwr.federated.declared import declared
-from fedul_flwr.federated.ledger import Asked, ask, require_approval
+from fedul_flwr.federated.ledger import ask, require_approval
 from fedul_flwr.federated.messages import (
     ARRAYS,
-    COLUMNS,
     CONFIG,
     DESCRIBE,
     END,
     FORGETFUL,
-    HEAD,
     METRICS,
     NORMALIZER,
-    OWN_MODEL,
-    PERSONAL,
-    RATE_FACTOR,
     SETTINGS,
     SETUP,
     SETUP_BEFORE,
     SHARES,
-    SUM_PHASES,
-    SUMS,
-    VALIDATED_ROUND,
-    VALIDATION_LOSS,
     WEIGHT,
     TensorArray,
     from_records,
     packing_mod,
     to_arrays,
-    to_record,
     to_records,
 )
 from fedul_flwr.federated.owner_log import answer_with_log
 from fedul_flwr.federated.payload import (
     ENDED,
     EVALUATE,
-    HEADS,
     LOSS,
     PROCESS,
     STARTED,
@@ -113,17 +98,7 @@ from fedul_flwr.federated.payload import (
     reports_of,
     update_content,
 )
-from fedul_flwr.federated.secure_sum import MaskedUpdates, common_records, in_steps
-from fedul_flwr.federated.updates import clip_update
-from fedul_flwr.learning.variates import (
-    CONTROL,
-    USED_ROUND,
-    VARIATE_ROUNDS,
-    confirmed,
-    proposal,
-    variate_rounds,
-)
-from fedul_flwr.secure.vector_sum import exact_sums
+from fedul_flwr.federated.stage import ClientStage, Train, stages_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -133,15 +108,8 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound=ClientData)
 Label = Callable[[], "learning.PseudoLabels"]
 
-MOMENTUM, LOSS_HISTORY = "momentum", "validation-losses"
-"""Names under which a client stores the momentum of its optimizer, and the losses that it has
-counted with their rounds."""
-
-PHASES_OF_ALL = (
-    *(DESCRIBE, SETUP, COLUMNS),
-    *(PERSONAL, END),
-)
-"""Phases that a client of every method answers, besides those of secure sums."""
+MOMENTUM = "momentum"
+"""Name under which a client stores the momentum of its optimizer."""
 
 
 class Client(NumPyClient, Generic[D]):
@@ -211,43 +179,28 @@ class Client(NumPyClient, Generic[D]):
             return Content(values=partition)
         if name == SETUP:
             self._set_up(dict(content.values))
-            if self.settings.base == "scaffold":
-                partition[VARIATE_ROUNDS] = variate_rounds(self.state.load(CONTROL, sys.maxsize))
-            moments = plain_moments(self.settings, self.data)
-            return Content(values={**partition, **self.register(), **moments})
-        if name == COLUMNS:
-            scaling = received_scaling(content, self.setup)
-            self.state.set_values(SETUP, {**self.setup, **scaling})
-        elif name == PERSONAL:
-            from fedul_flwr.federated.personal import make_personal
-
-            make_personal(self, content)
-        elif name == HEAD:
-            if self.settings.sums_heads:
-                raise self._of_all("its sums")
-            return Content(arrays={SUMS: self.head_sums(content)})
-        elif name in SUM_PHASES:
-            return self.sums.on_phase(name, content)
-        elif name != END:
+            values = {**partition, **self.register()}
+            for stage in self.stages:
+                values |= stage.register()
+            return Content(values=values)
+        for stage in self.stages:
+            if name in stage.phases:
+                return stage.answer(name, content)
+        if name != END:
             raise UserError(
-                f"Method {self.settings.method!r} has no phase {name!r}.", "method-mismatch"
+                f"The server asked for phase {name!r}, which this run does not have.",
+                "server-asks-too-much",
             )
         return Content()
+
+    @cached_property
+    def stages(self) -> list[ClientStage]:
+        """Its sides of the run's stages, in their order."""
+        return [stage.client(self) for stage in stages_of(self.settings)]
 
     def point_shares(self) -> PointShares:
         """What it can say of its points' classes, for a head in closed form."""
         return self.data.point_shares()
-
-    def head_sums(self, content: Content) -> Floats:
-        """Sums over its points for a head in closed form, flat.
-
-        Parameters
-        ----------
-        content : the model, class priors, and which of :data:`HEADS` is asked for.
-        """
-        from fedul_flwr.federated.heads import client_sums
-
-        return client_sums(self, content)
 
     def sum_part(self, of: Summed, content: Content) -> Sequence[int] | Floats:
         """The client's numbers for a secure sum: whole ones, of any size those for a head.
@@ -256,16 +209,10 @@ class Client(NumPyClient, Generic[D]):
         ----------
         content : what the server has sent to compute them with.
         """
-        if of in HEADS:
-            return self.head_sums(content)
-        if of is Summed.COLUMNS and self.settings.standardize_sum == "masked":
-            return exact_sums(*raw_rows(self.data))
-        if of is Summed.HELDOUT and self.settings.sums_heldout_losses:
-            model = [content.arrays[name] for name in self.names_of(content.arrays)]
-            self.check_model(content.arrays, count(content, "server-round") + 1)
-            config = cast(dict[str, FlowerScalar], dict(content.values))
-            loss, num_points, _ = self.evaluate(model, config)
-            return in_steps([float(num_points > 0), loss])
+        for stage in self.stages:
+            part = stage.part(of, content)
+            if part is not None:
+                return part
         raise UserError(
             f"The server asked for a sum of {of} that this run does not have.",
             "server-asks-too-much",
@@ -290,9 +237,10 @@ class Client(NumPyClient, Generic[D]):
     def require_no_sum(self, what: str) -> None:
         """Refuse to tell ``what`` of this client alone in a run with secure sums."""
         if self.settings.sums_updates or self.node.require_secure_sum:
-            raise self._of_all(what)
+            raise self.of_all(what)
 
-    def _of_all(self, what: str) -> UserError:
+    def of_all(self, what: str) -> UserError:
+        """The refusal to tell ``what`` of this client alone."""
         return UserError(
             f"The server asked for {what} of this client alone, where it may read sums only.",
             "server-asks-too-much",
@@ -301,7 +249,8 @@ class Client(NumPyClient, Generic[D]):
     def require_phase(self, name: str) -> None:
         """Refuse phase ``name`` if it would tell, in a run with secure sums, what is in no sum;
         errors as of :meth:`require_no_sum`."""
-        if name not in {*PHASES_OF_ALL, *SUM_PHASES, *self.extra_phases}:
+        of_stages = (stage.phases for stage in self.stages if stage.in_sums)
+        if name not in {DESCRIBE, SETUP, END, *self.extra_phases}.union(*of_stages):
             self.require_no_sum(f"phase {name!r}")
 
     def check_model(self, arrays: Arrays, round_number: int) -> None:
@@ -316,8 +265,8 @@ class Client(NumPyClient, Generic[D]):
     def describe(self) -> Iterator[str]:
         """Lines about the data for their owner; they may contain paths, names and labels."""
         yield from self.data.describe()
-        if self.settings.personal != "off":
-            yield f"its personal model will be in {self.own_file(PERSONAL_MODEL)}"
+        for stage in self.stages:
+            yield from stage.describe()
 
     def check(self) -> None:
         """Check whether the client can take part.
@@ -329,8 +278,8 @@ class Client(NumPyClient, Generic[D]):
             not be written.
         """
         self.data.check()
-        if self.settings.personal != "off":
-            refuse_unwritable(self.own_file(PERSONAL_MODEL).parent, "Its personal model")
+        for stage in self.stages:
+            stage.check()
 
     def own_file(self, name: str) -> Path:
         """Where a file of the client's own goes: next to an owner's data, or to the results."""
@@ -379,11 +328,6 @@ class Client(NumPyClient, Generic[D]):
         return stored
 
     @property
-    def sums(self) -> MaskedUpdates:
-        """Its part in secure sums."""
-        return MaskedUpdates(self.settings, self.node, self.state, self.sum_part)
-
-    @property
     def model(self) -> nn.Module:
         """The class model; one per process or lane, every message overwrites its weights."""
         from fedul_flwr.learning.lanes import current
@@ -429,17 +373,16 @@ class Client(NumPyClient, Generic[D]):
 
         learning.retain_freed_memory()
         round, model = self.round(config, received), self.model
-        goes_on = bool(config.get(OWN_MODEL))
-        stored = self.state.load(OWN_MODEL, round.number) if goes_on else {}
-        learning.load_arrays(model, stored or arrays)
+        begun = arrays
+        for stage in self.stages:
+            begun = stage.start(begun, round.number)
+        learning.load_arrays(model, begun)
         arrays.clear()
         task = self.task(round.in_tensors())
         if task.batches.num_points == 0:  # the unchanged model, with weight 0
             arrays = learning.dump_arrays(model)
             return {ARRAYS: arrays, WEIGHT: 0, LOSS: 0.0, STEPS: 0, NORMALIZER: 0.0}
         payload = self._trained(model, task, round)
-        if goes_on:
-            self.state.save(OWN_MODEL, round.number, learning.dump_arrays(model))
         learning.release_freed_memory()
         on_device = current() is not None and not self.settings.sums_updates
         trained = tensors_of(model) if on_device else learning.dump_arrays(model)
@@ -447,35 +390,29 @@ class Client(NumPyClient, Generic[D]):
 
     def _trained(self, model: nn.Module, task: Task, round: Round) -> Payload:
         """What it sends beside ``model``, which is trained in place."""
-        number, plan = round.number, round.plan
-        rng = stream(self.settings.seed, "local", number, self.node.partition_id)
-        payload: Payload = {}
-        if CONTROL in round.received:
-            used = int(round.config[USED_ROUND])
-            variate = confirmed(self.state.load(CONTROL, number), used)
-            result, renewed, change = learning.train_with_variates(
-                model,
-                task,
-                plan,
-                rng,
-                variates=(round.received[CONTROL], variate),
-                option=str(round.config["scaffold-option"]),
-            )
-            self.state.save(CONTROL, number, proposal(variate, used, renewed, number))
-            payload = {CONTROL: change}
-        elif task.stores_momentum:
-            velocity = dict(self.state.load(MOMENTUM, number))
-            result = learning.train_local(model, task, plan, rng, velocity=velocity)
-            self.state.save(MOMENTUM, number, velocity)
-        else:
-            result = learning.train_local(model, task, plan, rng)
+        train: Train = self._train_plainly
+        for stage in self.stages:
+            train = stage.training(train)
+        number = self.node.partition_id
+        result = train(
+            model, task, round, stream(self.settings.seed, "local", round.number, number)
+        )
         return {
-            **payload,
             LOSS: result.loss,
             STEPS: result.steps,
-            NORMALIZER: learning.local_normalizer(result.steps, plan),
+            NORMALIZER: learning.local_normalizer(result.steps, round.plan),
             **task.read_reports(),
         }
+
+    def _train_plainly(
+        self, model: nn.Module, task: Task, round: Round, rng: np.random.Generator
+    ) -> learning.LocalResult:
+        if not task.stores_momentum:
+            return learning.train_local(model, task, round.plan, rng)
+        velocity = dict(self.state.load(MOMENTUM, round.number))
+        result = learning.train_local(model, task, round.plan, rng, velocity=velocity)
+        self.state.save(MOMENTUM, round.number, velocity)
+        return result
 
     def round(self, config: Mapping[str, Any], received: Records | None = None) -> Round:
         """The round that a training message asks for."""
@@ -484,9 +421,7 @@ class Client(NumPyClient, Generic[D]):
 
         number = int(config["server-round"])
         stage = training_stage(self.settings, number)
-        factor = float(config.get(RATE_FACTOR, 1.0))
-        if self.settings.learning_rate_schedule == "client-plateau":
-            factor = self._plateau(config, number, number - stage[0] + 1)
+        factor = math.prod(one.rate_factor(number, config) for one in self.stages)
         plan = local_plan(self.settings, float(config.get("proximal-mu", 0.0)), stage, factor)
         plan = replace(plan, heads_only=number <= self.settings.frozen_rounds)
         return Round(number, config, self.plan_of(plan), received or {})
@@ -494,30 +429,6 @@ class Client(NumPyClient, Generic[D]):
     def plan_of(self, plan: learning.LocalPlan) -> learning.LocalPlan:
         """The plan of a round's training, in which a method may change the form of steps."""
         return plan
-
-    def _plateau(self, config: Mapping[str, Any], server_round: int, stage_start: int) -> float:
-        """Factor of its step size, from the losses of this stage that it has received so far.
-
-        Counts the loss in this round's message, except in a client's first round: in the authors'
-        code a client in its k-th round has seen k − 1 losses. A loss that comes again
-        (`evaluate-every` above 1) does not count again; the next new one stands for the client's
-        rounds since.
-        """
-        history = self.state.load(LOSS_HISTORY, server_round)
-        rounds = history.get("rounds", np.zeros(0, np.int64))
-        losses = history.get("losses", np.zeros(0))
-        turns = history.get("turns", np.zeros(0, np.int64))
-        turn = history.get("count", np.zeros(1, np.int64)) + 1
-        validated = config.get(VALIDATED_ROUND)
-        if history and validated is not None and validated not in rounds:
-            rounds = np.append(rounds, np.int64(validated))
-            losses = np.append(losses, config[VALIDATION_LOSS])
-            turns = np.append(turns, turn)
-        arrays = {"rounds": rounds, "losses": losses, "turns": turns, "count": turn}
-        self.state.save(LOSS_HISTORY, server_round, arrays)
-        stage = rounds >= stage_start
-        counted = dict(zip(turns[stage].tolist(), losses[stage].tolist(), strict=True))
-        return learning.plateau(counted, self.settings.learning_rate_patience)
 
     # Of methods on partly labeled points
 
@@ -630,6 +541,7 @@ class Client(NumPyClient, Generic[D]):
         # The server has resolved settings that depend on the data, such as `standardize`.
         if setup.get(SETTINGS):
             self.settings = admitted_settings(self.node, str(setup[SETTINGS]))
+            vars(self).pop("stages", None)  # they follow from the settings
         elif self.node.data:
             raise UserError("The server's setup has no settings.", "message-form")
         self.state.set_values(SETUP, setup)
@@ -705,22 +617,15 @@ def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp
         shares = received.pop(SHARES, {})
         client.check_model(arrays, int(config["server-round"]))
         started = time.time()  # after the slow import of torch
-        if client.settings.sums_updates:
-            asked = Asked({ARRAYS: dict(arrays), **received}, config, client.alone)
-            client.sums.accept(Summed.UPDATE, asked)
-            start = common_records(client.settings, {**received, ARRAYS: dict(arrays)})
-            payload = client.train(arrays, config, received)
-            buffers = client.buffer_names()
-            payload = client.sums.mask(payload, start, shares, asked, buffers, client.sizes)
-        else:
+        if not client.settings.sums_updates:
             client.require_no_sum("an update")
-            privacy = client.settings[DPSettings]
-            begun = to_record(arrays) if privacy.clipping == "client" else None
-            payload = client.train(arrays, config, received)
-            if begun is not None:
-                clipped = to_record(payload[ARRAYS])
-                clip_update(clipped, begun, privacy.norm)
-                payload[ARRAYS] = to_arrays(clipped)
+        asked = Asked({ARRAYS: dict(arrays), **received}, config, client.alone)
+        for stage in client.stages:
+            stage.before(asked, shares)
+        del asked  # stages that need it have it
+        payload = client.train(arrays, config, received)
+        for stage in client.stages:
+            payload = stage.after(payload)
         payload |= {STARTED: started, ENDED: time.time(), PROCESS: os.getpid()}
         reply = update_content(payload, reports_of(client.settings))
         return Message(client.leaving(TRAIN, reply), reply_to=message)

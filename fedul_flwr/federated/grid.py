@@ -66,6 +66,22 @@ class GridProxy(Grid):
     send_and_receive = forwarded("_grid", "send_and_receive")
 
 
+class SampledGrid(GridProxy):
+    """``grid`` with a list of nodes restricted to ``nodes``."""
+
+    def __init__(self, grid: Grid, nodes: Iterable[int]) -> None:
+        super().__init__(grid)
+        self._nodes = [*nodes]
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Node ids, in the order of the clients."""
+        return list(self._nodes)
+
+    def get_nodes(self) -> Iterable[Any]:
+        """Information about the nodes of the clients."""
+        return [node for node in super().get_nodes() if node.node_id in self._nodes]
+
+
 class PromptGrid(GridProxy):
     """Polls for replies often at first, then less and less often, and spools them.
 

@@ -16,14 +16,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from functools import cache, cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -31,24 +27,20 @@ import numpy as np
 
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.trusted_modules import BUILT_IN, named_modules
+from fedul_flwr.config.trusted_modules import BUILT_IN
 from fedul_flwr.data.safe_files import require_regular_file
-from fedul_flwr.data.types import Arrays, Value
 from fedul_flwr.data.user_content import user_content
 from fedul_flwr.errors import OwnDataError, UserError
+from fedul_flwr.federated.asked import code_digest
 from fedul_flwr.federated.declared import disclosures
 from fedul_flwr.federated.messages import (
     APPROVAL,
-    ARRAYS,
     BECAUSE,
     DIGEST,
-    FORGETFUL,
-    SETTINGS,
     WAITING,
     printable,
 )
 from fedul_flwr.federated.owner_log import note_decision
-from fedul_flwr.learning.variates import USED_ROUND
 from fedul_flwr.propagation.privacy import gaussian_epsilon
 from fedul_flwr.secure.identities import OWNERS_FILE, Identities, Purpose, read_identities
 
@@ -162,86 +154,6 @@ class Ledger:
                 f"written: {error}.",
                 "file-not-writable",
             ) from None
-
-
-# Everything that a server says on which an owner's answer in a secure sum depends, as one digest.
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What came with a request for numbers: they are computed from nothing else of the server's.
-
-    Attributes
-    ----------
-    alone : records for this client alone, which others have put under masks for it.
-    """
-
-    records: Mapping[str, Arrays]
-    values: Mapping[str, Any]
-    alone: frozenset[str] = field(default=frozenset())
-
-    @cached_property
-    def digest(self) -> bytes:
-        """32 bytes of all that every client of the sum gets alike."""
-        apart = {ARRAYS, *self.alone}
-        records = {name: arrays for name, arrays in self.records.items() if name not in apart}
-        values = {key: value for key, value in self.values.items() if key != USED_ROUND}
-        together = b"fedul-flwr asked 1" + self.model + _digest(records) + _text(values)
-        return hashlib.sha256(together).digest()
-
-    @cached_property
-    def model(self) -> bytes:
-        """32 bytes of the model alone."""
-        return _digest({ARRAYS: self.records.get(ARRAYS, {})})
-
-
-def _digest(records: Mapping[str, Arrays]) -> bytes:
-    sha = hashlib.sha256(b"fedul-flwr arrays 1")
-    for record in sorted(records):
-        for name in sorted(records[record]):
-            array = records[record][name]
-            sha.update(repr((record, name, array.dtype.str, array.shape)).encode())
-            sha.update(np.ascontiguousarray(array).data)
-    return sha.digest()
-
-
-def _text(values: Mapping[str, Any]) -> bytes:
-    return json.dumps(dict(values), sort_keys=True, default=bytes.hex).encode()
-
-
-def question(
-    run: int,
-    setup: Mapping[str, Value],
-    of: str,
-    server_round: int,
-    largest: float,
-    asked: bytes,
-) -> bytes:
-    """32 bytes of all that a client's numbers in a sum are computed from, but its own."""
-    common = {key: value for key, value in setup.items() if key != FORGETFUL}
-    named = named_modules(json.loads(str(setup.get(SETTINGS, "{}"))))
-    code = code_digest(*(name.partition(":")[0] for name in named))
-    fields = {"run": run, "setup": common, "of": of, "round": server_round, "largest": largest}
-    fields |= {"asked": asked, "code": code}
-    return hashlib.sha256(b"fedul-flwr question 1" + _text(fields)).digest()
-
-
-@cache
-def code_digest(*modules: str) -> str:
-    """SHA-256 of this program's sources, and of ``modules`` of somebody's own."""
-    root = Path(__file__).parents[1]
-    files = sorted(
-        Path(folder, name)
-        for folder, _, names in os.walk(root, followlinks=True)
-        for name in names
-        if name.endswith(".py")
-    )
-    files += [Path(spec.origin) for name in modules if (spec := find_spec(name)) and spec.origin]
-    sha = hashlib.sha256()
-    for file in files:
-        name = file.relative_to(root) if file.is_relative_to(root) else file.name
-        sha.update(f"{name}\0".encode() + file.read_bytes() + b"\0")
-    return sha.hexdigest()
 
 
 # Runs that an owner approves one by one

@@ -17,8 +17,8 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.types import Arrays, InputShape, l2_norm
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.asked import Asked
 from fedul_flwr.federated.client_data import ClientState
-from fedul_flwr.federated.ledger import Asked
 from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.federated.secure_sum import fewest_summed
 

@@ -222,8 +222,8 @@ Declared = Mapping[str, Parts]
 
 def in_run(parts: Parts, settings: RunConfig) -> dict[str, Part]:
     """Those of ``parts`` that are sent in a run with given settings."""
-    found = {name: part.in_run(settings) for name, part in parts.items()}
-    return {name: part for name, part in found.items() if part is not None}
+    sent = {name: part.in_run(settings) for name, part in parts.items()}
+    return {name: part for name, part in sent.items() if part is not None}
 
 
 def only_when(condition: Condition, parts: Parts) -> Parts:
@@ -345,13 +345,13 @@ def update_content(payload: Payload, parts: Parts) -> RecordDict:
     """An update as Flower's records: arrays by name in a record each, numbers in two."""
     records = RecordDict({ARRAYS: ArrayRecord()})
     of = {METRICS: MetricRecord(), DIAGNOSTICS: MetricRecord()}
-    kept = in_record(parts, DIAGNOSTICS)
+    apart = in_record(parts, DIAGNOSTICS)
     for name, value in payload.items():
         if isinstance(value, dict):
             records[name] = to_record(value)
         else:
             plain = value.ravel().tolist() if isinstance(value, np.ndarray) else value
-            of[DIAGNOSTICS if name in kept else METRICS][name] = plain
+            of[DIAGNOSTICS if name in apart else METRICS][name] = plain
     return RecordDict({**records, **of})
 
 

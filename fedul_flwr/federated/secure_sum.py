@@ -36,9 +36,10 @@ from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Content, Floats, Value, count, l2_norm, number
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError, UserError
+from fedul_flwr.federated.asked import Asked, question
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.clients import ClientRegistry
-from fedul_flwr.federated.ledger import Asked, Ledger, ledger_file, question, spender
+from fedul_flwr.federated.ledger import Ledger, ledger_file, spender
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
@@ -500,8 +501,8 @@ class MaskedUpdates:
             spender(self._node)("updates", privacy.noise_multiplier**-2)
         self._state.set_ephemeral(_STORED, dict(renewed))
         apart = in_record(reports_of(self._settings), DIAGNOSTICS)
-        kept = {name: value for name, value in payload.items() if name in apart}
-        return {ARRAYS: {MASKED: masked}, WEIGHT: int(num_examples > 0), **kept}
+        plain = {name: value for name, value in payload.items() if name in apart}
+        return {ARRAYS: {MASKED: masked}, WEIGHT: int(num_examples > 0), **plain}
 
     def _masked(
         self, shares: Arrays, words: Words, asked: Asked, tail: Tail

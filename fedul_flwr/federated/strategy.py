@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from logging import INFO, WARNING
+from logging import INFO
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -66,19 +65,13 @@ from fedul_flwr.federated.clients import (
     Registration,
     policy_for,
 )
-from fedul_flwr.federated.columns import ColumnPooling
-from fedul_flwr.federated.dp import PrivateMean
-from fedul_flwr.federated.grid import GridProxy, RoundLog, RoundRecord
-from fedul_flwr.federated.heads import ClosedFormHeads
+from fedul_flwr.federated.grid import RoundLog, RoundRecord, SampledGrid
 from fedul_flwr.federated.messages import (
     ARRAYS,
-    DIAGNOSTICS,
-    HEAD_SCALE,
     METRICS,
     NORMALIZER,
     NUM_POINTS,
     WEIGHT,
-    Spool,
     array_record,
     metric,
     payload_bytes,
@@ -87,16 +80,18 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.payload import (
-    LOSS,
     MODEL,
     Part,
     Parts,
-    Summed,
     groups_of,
     in_record,
     reports_of,
 )
-from fedul_flwr.federated.secure_sum import SecureSums, from_steps
+from fedul_flwr.federated.secure_sum import SecureSums
+from fedul_flwr.federated.stage import RoundAtServer, Stage, stages_of
+from fedul_flwr.federated.stages.dp import PrivateMean
+from fedul_flwr.federated.stages.held_out import HeldOut
+from fedul_flwr.federated.stages.plateau import Plateau
 from fedul_flwr.federated.updates import (
     UpdateCodec,
     UpdateValidator,
@@ -107,11 +102,9 @@ from fedul_flwr.federated.updates import (
     load_base_state,
     mean_on_device,
     merge,
-    mix,
     refuse_non_finite,
     strip,
 )
-from fedul_flwr.secure.vector_sum import TooFewLeftError
 
 if TYPE_CHECKING:
     from fedul_flwr.federated.server_training import ServerTrainer
@@ -137,12 +130,10 @@ class Strategy(FlowerStrategy):
     Attributes
     ----------
     round_offset : rounds already done, when a run resumes.
-    rate_factor : what the step size of the server's own training is multiplied by (`plateau`).
-    plateau_config : what clients are told for their step sizes in the next round (`plateau`).
+    stages : features of the run beside the method, in their order.
     sums : opens secure sums; ``None`` in a run without any.
     on_summed : called after a sum that is made once a run, so that its outcome can be saved.
-    heads : makes heads in closed form; ``None`` in a run without any.
-    columns : asks the clients for means and variances of columns (``standardize = "federation"``).
+    grid : reaches the clients of the round in hand.
     local_models : with ``evaluate = "local"``, what the clients of the round in hand returned, in
         partition order.
     global_arrays : the model that this round started from.
@@ -163,13 +154,9 @@ class Strategy(FlowerStrategy):
     """Whether its models are trained for given class priors at test time."""
     goes_with: ClassVar[Sequence[OnlyWith]] = ()
     """What other settings must be for it, beside the rules of its parents."""
-    rate_factor = 1.0
-    _server_loss: float | None = None
     head_every = 0
     """Rounds of training between heads in closed form, where the settings leave it open; 0: none
     but the last round's."""
-    _parallel: ArrayRecord | None = None
-    """The model that the server has trained in parallel to the round's clients."""
 
     def __init__(
         self,
@@ -196,15 +183,11 @@ class Strategy(FlowerStrategy):
         self.codec = self.make_codec()
         self.validator = UpdateValidator(self.registry, self.codec)
         self.sums = SecureSums(self.registry) if settings.has_sums else None
-        self.heads: ClosedFormHeads | None = None
-        if settings.makes_heads:
-            of_server = trainer.soft_sums if trainer is not None else None
-            self.heads = ClosedFormHeads(self.registry, self.sums, of_server, self.head_every)
+        self.stages = [stage.server(self) for stage in stages_of(settings)]
         self._made: ArrayRecord | None = None
         self.on_summed: Callable[[], object] = lambda: None
-        self.plateau_config: dict[str, Value] = {}
         self.local_models: list[Arrays] = []
-        self.columns = ColumnPooling(self.registration, self.sums)
+        self.grid: Grid  # not there before `configure_train`
         self.global_arrays: ArrayRecord  # not there before `configure_train`
 
     # Hooks of methods
@@ -277,6 +260,12 @@ class Strategy(FlowerStrategy):
         assert self.trainer is not None  # as `learns_at_server` says
         return self.trainer.train(arrays, round_number, self.rate_factor)
 
+    @property
+    def rate_factor(self) -> float:
+        """What the step size of the server's own training is multiplied by."""
+        plateau = self.stage(Plateau)
+        return 1.0 if plateau is None else plateau.factor
+
     def after_round(self, reports: Mapping[str, Any]) -> None:
         """Use what clients have reported, combined as declared, by name: arrays of the declared
         shapes, of what is kept a row for each client that sent it."""
@@ -284,13 +273,10 @@ class Strategy(FlowerStrategy):
     def after_head(self, prior: Floats) -> None:
         """Use the class priors ``(K,)`` that a head in closed form was made for."""
 
-    def before_round(self, round_number: int, arrays: ArrayRecord) -> ArrayRecord:
-        """The model that a round starts from: the server has trained it if it is to do so now."""
-        if self.trains_in_turn(self.settings, "before"):
-            arrays, self._server_loss = self.learn_labels(arrays, round_number)
-        elif self.trains_in_turn(self.settings, "parallel"):
-            self._parallel, self._server_loss = self.learn_labels(arrays, round_number)
-        return arrays
+    def before_round(self, round: RoundAtServer) -> None:
+        """Begin a round: change the model that it starts from, or make its own without clients."""
+        for stage in self.stages:
+            stage.begin(round)
 
     def client_config(self) -> Mapping[str, Any]:
         """What clients get with the model, in every round: values, numbers, or arrays by name."""
@@ -304,11 +290,9 @@ class Strategy(FlowerStrategy):
         """Combine the records of replies that the base does not know, and remove them."""
 
     def after_train(self, model: ArrayRecord) -> ArrayRecord:
-        """The model of the round, from what the base has combined; the server may train it."""
-        if self.trains_in_turn(self.settings, "after"):
-            model, self._server_loss = self.learn_labels(model, self.record.round)
-        if self._server_loss is not None:
-            self.record.metrics["server-loss"] = self._server_loss
+        """The model of the round, from what the base has combined."""
+        for stage in self.stages:
+            model = stage.end(model)
         return model
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
@@ -357,12 +341,17 @@ class Strategy(FlowerStrategy):
             if not isinstance(value, dict)
         }
 
-    def begin_round(self, server_round: int, arrays: ArrayRecord) -> None:
+    def stage(self, kind: type[Stage]) -> Any:
+        """The server's side of a stage; ``None`` in a run without it."""
+        return next((stage for stage in self.stages if isinstance(stage, kind.server)), None)
+
+    def open(self, grid: Grid) -> None:
+        """Let stages do what comes before the first round of this program."""
+        for stage in self.stages:
+            stage.open(grid)
+
+    def _begin_round(self, server_round: int, arrays: ArrayRecord) -> None:
         """Start a round's record."""
-        self.global_arrays = self.to_combine(arrays)
-        for name, value in type(self).state.items():
-            if isinstance(value, Part) and value.is_group and not self.state[name]:
-                self.state[name] = to_arrays(arrays)
         self.local_models = []
         self.rounds.begin(
             RoundRecord(
@@ -378,43 +367,42 @@ class Strategy(FlowerStrategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The messages of a round by the base, none if no client trains in it."""
+        self.grid = grid
         if server_round == 1:  # of a run that resumes, too
-            self.columns.share(grid)
-        self._made = None
-        round_number = server_round + self.round_offset
-        if self.heads is not None and self.heads.is_alone(round_number):
-            self.begin_round(server_round, arrays)
-            if self.heads.asks_clients:
-                self.registration.update(grid)
-            self._made = self._with_head(grid, arrays)
-            return []
-        arrays = self.before_round(round_number, arrays)
-        self.begin_round(server_round, arrays)
-        if self.trains_alone(self.settings):
-            self._made = self.after_train(self.global_arrays)
+            self.open(grid)
+        round = RoundAtServer(server_round + self.round_offset, grid, arrays)
+        self._begin_round(server_round, arrays)
+        self.before_round(round)
+        self._made = round.made
+        if self._made is None and self.trains_alone(self.settings):
+            self._made = self.after_train(self.to_combine(round.model))
+        if self._made is not None:
             return []
         self.registration.update(grid)
-        if self.heads is not None and self.heads.precedes(round_number):
-            arrays = self._with_head(grid, arrays)
-            self.global_arrays = self.to_combine(arrays)
-        chosen = self.before_train(round_number, arrays, grid)
+        for stage in self.stages:
+            stage.ready(round)
+        self.global_arrays = self.to_combine(round.model)
+        for name, value in type(self).state.items():
+            if isinstance(value, Part) and value.is_group and not self.state[name]:
+                self.state[name] = to_arrays(round.model)
+        chosen = self.before_train(round.number, round.model, grid)
         self.record.sampled = len(chosen)
         refuse_too_few(self.settings, len(chosen))
         present = self.registry.present(chosen)
         if not present:
-            raise NoUpdateError(f"Round {round_number}: no client is left to train.")
+            raise NoUpdateError(f"Round {round.number}: no client is left to train.")
         start = self.global_arrays
         weights = array_record({k: v for k, v in start.items() if k not in self.buffers})
         messages = list(
             self.base.configure_train(
-                round_number,
+                round.number,
                 weights,
-                self._config(config, round_number),
-                SampledGrid(grid, present),
+                self._config(config, round.number),
+                SampledGrid(grid, [client.node_id for client in present]),
             )
         )
         if not messages:
-            raise NoUpdateError(f"Round {round_number}: the base strategy asked no client.")
+            raise NoUpdateError(f"Round {round.number}: the base strategy asked no client.")
         config_now = self.client_config().items()
         groups = {name: to_record(value) for name, value in config_now if isinstance(value, dict)}
         for message in messages:
@@ -424,9 +412,8 @@ class Strategy(FlowerStrategy):
             expected[name] = start if part.kind == MODEL else weights
         by_node = {client.node_id: client for client in self.registry.clients}
         self.codec.encode(messages, by_node, start, self.record)
-        if self.sums and self.settings.sums_updates:
-            messages, form = self.sums.begin(grid, messages, round_number, self.buffers)
-            expected = {**form}
+        for stage in self.stages:
+            messages = stage.ask(messages, expected)
         self.validator.expect(messages, expected)
         return messages
 
@@ -443,9 +430,9 @@ class Strategy(FlowerStrategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord, MetricRecord | None]:
         """Combine valid updates, one at least: weights by the base, buffers by their mean."""
-        usable = self.validator.updates(replies)
-        if self.sums and self.settings.sums_updates:
-            usable = self.sums.open(usable)
+        usable: Sequence[Message] = self.validator.updates(replies)
+        for stage in self.stages:
+            usable = stage.receive(usable)
         refuse_too_few(self.settings, len(usable))
         weights = self.weigh(usable)
         self.before_aggregate(usable, weights)
@@ -454,12 +441,8 @@ class Strategy(FlowerStrategy):
         reports = combined(usable, apart, weights, self.state, robust=robust)
         if self.settings.evaluate == "local" and self.settings.is_evaluated(self.record.round):
             self.local_models = [self.codec.model(reply) for reply in usable]
-        if self._parallel is not None:  # half of it in each model is half of it in any mean of them
-            spool = Spool()
-            for reply in usable:
-                model = cast(ArrayRecord, reply.content[ARRAYS])
-                reply.content[ARRAYS] = mix(model, self._parallel, 0.5)
-                spool.add(reply)
+        for stage in self.stages:
+            stage.combine(usable, weights)
         records = [cast(ArrayRecord, reply.content[ARRAYS]) for reply in usable]
         start = self.global_arrays
         buffers = average_buffers(records, weights, self.buffers, start, robust=robust)
@@ -487,39 +470,21 @@ class Strategy(FlowerStrategy):
         round_number = server_round + self.round_offset
         last = Path(self.settings.output) / LAST_MODEL
         refuse_non_finite(arrays, self.state_dict(), round_number, last)
+        held_out = self.stage(HeldOut)
         messages: list[Message] = []
-        measures = self.settings.selection == "heldout" and self.settings.is_evaluated(round_number)
-        if measures and self.settings.sums_updates:
-            self.record.heldout_loss = self._summed_loss(grid, arrays, round_number)
-        elif measures:
-            view = SampledGrid(grid, self.registry.evaluating())
-            messages = list(
-                self.base.configure_evaluate(
-                    round_number, arrays, self._config(config, round_number), view
-                )
-            )
-            # A part of its own: it goes to others than those that train in the round.
-            sent = sum(payload_bytes(message.content) for message in messages)
-            self.record.down["evaluation"] = sent
+        if held_out is not None:
+            values = self._config(config, round_number)
+            messages = held_out.configure(round_number, arrays, values, grid)
         self.validator.expect(messages)
         return messages
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Median of the clients' held-out losses: no single client moves it at will.
-
-        It counts every client once, for their numbers of points are their own word. The base, which
-        would take a mean, is not asked.
-        """
+        """What the clients' held-out losses are together."""
         del server_round
-        usable = self.validator.evaluations(replies)
-        if not usable:
-            return None
-        losses = {client.partition_id: metric(reply, LOSS) for client, reply in usable}
-        self.record.heldout_losses = sorted(losses.items())
-        self.record.heldout_loss = float(median(losses.values()))
-        return MetricRecord({LOSS: self.record.heldout_loss})
+        held_out = self.stage(HeldOut)
+        return None if held_out is None else held_out.aggregate(replies)
 
     def summary(self) -> None:
         """Log which method wraps which base, or that no client takes part."""
@@ -553,35 +518,10 @@ class Strategy(FlowerStrategy):
         """Arrays by name that clients send beside the model."""
         return groups_of(reports_of(self.settings), self.codec.decodes)
 
-    def _with_head(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
-        """``arrays`` with a last layer in closed form."""
-        assert self.heads is not None
-        prior, from_sums = self.test_prior, self.settings.test_prior == "sets"
-        if prior is None and not from_sums:
-            prior = uniform_prior(self.num_classes)
-        made = self.heads.renew(grid, to_arrays(arrays), prior, self.record.round)
-        self.record.clients = max(self.record.clients, made.clients)
-        self.record.sampled = max(self.record.sampled, made.clients)
-        self.record.metrics = {**self.record.metrics, **made.about}
-        self.after_head(made.prior)
-        return to_record(made.model)
-
-    def _summed_loss(self, grid: Grid, arrays: ArrayRecord, round_number: int) -> float | None:
-        """Mean of the clients' held-out losses, each of which counts once; ``None`` without any."""
-        assert self.sums is not None
-        values = {**self.values_for_clients(), "server-round": round_number}
-        clients = self.registry.evaluating()
-        try:
-            sums, _ = self.sums.collect(grid, Summed.HELDOUT, clients, 2, to_arrays(arrays), values)
-        except TooFewLeftError as error:
-            log(WARNING, "Round %s has no held-out loss: %s", round_number, error)
-            return None
-        measured, total = from_steps(sums)
-        return float(total / measured) if measured else None
-
     def _accept(self, report: ClientReport, answer: Content) -> None:
         report.num_points = count(answer, NUM_POINTS)
-        self.columns.check(answer)
+        for stage in self.stages:
+            stage.admit(answer)
         self.policy.accept(report, answer)
         if isinstance(self.base, UsesClientList) and not report.reason:
             self.base.check_client(report.id, answer)
@@ -593,9 +533,9 @@ class Strategy(FlowerStrategy):
 
     def _config(self, config: ConfigRecord, round_number: int) -> ConfigRecord:
         """Values for the clients; Flower's bases write the round again, others may not."""
-        values = {**self.values_for_clients(), **self.plateau_config}
-        if HEAD_SCALE in self.record.metrics:
-            values[HEAD_SCALE] = self.record.metrics[HEAD_SCALE]
+        values = self.values_for_clients()
+        for stage in self.stages:
+            values |= stage.config()
         return ConfigRecord({**config, **values, "server-round": round_number})
 
 
@@ -638,22 +578,6 @@ class ClassShareStrategy(Strategy):
         """The class shares."""
         shares = self.state[CLASS_SHARES]
         return {CLASS_SHARES: uniform_prior(self.num_classes) if shares is None else shares}
-
-
-class SampledGrid(GridProxy):
-    """``grid`` with a list of nodes restricted to ``clients``."""
-
-    def __init__(self, grid: Grid, clients: Iterable[ClientRef]) -> None:
-        super().__init__(grid)
-        self._nodes = [client.node_id for client in clients]
-
-    def get_node_ids(self) -> Iterable[int]:
-        """Node ids of the clients, in partition order."""
-        return list(self._nodes)
-
-    def get_nodes(self) -> Iterable[Any]:
-        """Information about the nodes of the clients."""
-        return [node for node in super().get_nodes() if node.node_id in self._nodes]
 
 
 class SentModelMomentum(FedAvgM):

@@ -526,20 +526,20 @@ def combined(
     before : arrays by name that were sent, which say the types of their means.
     robust : medians in place of means of arrays.
     """
-    found: dict[str, Any] = {}
+    reports: dict[str, Any] = {}
     for name, part in parts.items():
         if part.is_group and name != ARRAYS:
             records = [_taken(reply, name) for reply in replies]
             start = to_record(before[name]) if before.get(name) else records[0]
             mean = average_buffers(records, weights, list(start), start, robust=robust)
-            found[name] = to_arrays(array_record(mean))
+            reports[name] = to_arrays(array_record(mean))
         elif part.kind == "numbers" and part.combine != "mean":
             record = DIAGNOSTICS if part.combine == "keep" else METRICS
             tables = [reply.content.metric_records[record] for reply in replies]
             values = [np.asarray(t.pop(name), np.float64) for t in tables if name in t]
             if values:
-                found[name] = sum(values) if part.combine == "sum" else np.stack(values)
-    return found
+                reports[name] = sum(values) if part.combine == "sum" else np.stack(values)
+    return reports
 
 
 def _taken(reply: Message, name: str) -> ArrayRecord:

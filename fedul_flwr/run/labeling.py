@@ -66,9 +66,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     strategy = strategy_class(
         settings, build_base(settings), nodes, setup.client_setup(settings, data, directory)
     )
-    strategy.columns.on_scaling = setup.scaling_writer(
-        directory, data, run.scaling, settings.missing
-    )
+    setup.write_scaling_once_known(strategy, directory, data, run.scaling)
     setup.describe(directory, settings, data, None, model, grid)
     strategy.label(grid, weights)
     setup.write_federation(directory, strategy, data)

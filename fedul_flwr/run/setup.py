@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from logging import INFO
@@ -38,6 +38,7 @@ from fedul_flwr.federated.declared import disclosures, unprotected
 from fedul_flwr.federated.grid import PackingGrid
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
 from fedul_flwr.federated.owner_log import settings_digest
+from fedul_flwr.federated.stages.columns import ColumnScaling
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.learning.device import choose_device, choose_dtype
 from fedul_flwr.models.parts import Extended
@@ -256,10 +257,10 @@ def describe(
     directory.write_json(store.ENVIRONMENT, describe_environment() | about)
 
 
-def scaling_writer(
-    directory: store.RunDirectory, data: ServerData, shared: SharedScaling, missing: Missing
-) -> Callable[[Scaling, Moments], None]:
-    """The function that keeps the scaling of a run in ``shared``, and in a file for predictions.
+def write_scaling_once_known(
+    strategy: Strategy, directory: store.RunDirectory, data: ServerData, shared: SharedScaling
+) -> None:
+    """Let a run keep the scaling by all points in ``shared``, and in a file for predictions.
 
     The file also says what fills a missing value, by the same moments where nothing else has said
     it: owners fill theirs by their own points, and a row to predict has no owner.
@@ -267,9 +268,10 @@ def scaling_writer(
 
     def keep(scaling: Scaling, moments: Moments) -> None:
         shared.value = scaling
-        write_scaling(directory, data, scaling, moments, missing)
+        write_scaling(directory, data, scaling, moments, strategy.settings.missing)
 
-    return keep
+    if (columns := strategy.stage(ColumnScaling)) is not None:
+        columns.on_scaling = keep
 
 
 def write_scaling(

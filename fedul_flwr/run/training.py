@@ -20,7 +20,6 @@ from torch import nn
 
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
-from fedul_flwr.config.shared import PLATEAUS
 from fedul_flwr.data.columns import read_columns
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.records import LOSSES
@@ -33,22 +32,17 @@ from fedul_flwr.data.standardize import (
 from fedul_flwr.data.types import Arrays, Content, Floats, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.clients import LabelStages
-from fedul_flwr.federated.columns import scaling_values
-from fedul_flwr.federated.dp import privacy_spent, refuse_no_release
 from fedul_flwr.federated.grid import run_phase
 from fedul_flwr.federated.messages import PERSONAL as PHASE
 from fedul_flwr.federated.messages import (
-    RATE_FACTOR,
-    VALIDATED_ROUND,
-    VALIDATION_LOSS,
     to_arrays,
     to_record,
 )
 from fedul_flwr.federated.server_training import ServerTrainer
+from fedul_flwr.federated.stages.columns import scaling_values
 from fedul_flwr.federated.strategy import Strategy, build_base
 from fedul_flwr.federated.updates import update_norm
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.learning.plan import plateau
 from fedul_flwr.results.model_file import write_model_card
 from fedul_flwr.run import setup
 from fedul_flwr.run.evaluation import (
@@ -234,9 +228,7 @@ def train(
     )
     strategy.resume(start.state, done)
     strategy.on_summed = lambda: directory.save_state(done, strategy.state_dict())
-    strategy.columns.on_scaling = setup.scaling_writer(
-        directory, data, run.scaling, settings.missing
-    )
+    setup.write_scaling_once_known(strategy, directory, data, run.scaling)
     if settings.standardize == "owner":  # the server's own points, if it has some
         points = of_server.inputs if of_server is not None else None
         by = points.by if isinstance(points, ScaledInputs) else data.scaling
@@ -264,14 +256,13 @@ def train(
         log(INFO, text, strategy.record.round, settings.stop_after)
     finally:
         recorder.close()
-    refuse_no_release(strategy.base)
+    of_stages = [stage.about() for stage in strategy.stages]
     about = {
         **({"stopped_early": True} if stops(recorder) else {}),
         **first,
         **finish_measures(recorder, shares, trained_for(), data.num_clients or 0),
         **score_priors(directory.clients, settings.num_rounds, setup.set_truths(data)),
-        **privacy_spent(strategy.base),
-        **(strategy.heads.privacy_spent() if strategy.heads else {}),
+        **{key: value for entries in of_stages for key, value in entries.items()},
         **personalize(grid, strategy, recorder, data),
     }
     write_summary(directory, recorder, len(strategy.registration.nodes), time.time() - began, about)
@@ -312,7 +303,7 @@ def _after_round(
         if server_round <= 1:  # with test-prior = "sets" clients tell the priors in round 1
             shares.warning(strategy.test_prior)
         if server_round == 0:
-            _follow_plateau(strategy, recorder)
+            _follow(strategy, recorder)
             _show(recorder, watch)
             reached, before_model = time.time(), arrays
             return None
@@ -341,8 +332,8 @@ def _after_round(
             **record.incidents(),
             **record.who(),
         }
-        if _has_rate_factor(strategy):
-            line["rate_factor"] = strategy.rate_factor
+        for stage in strategy.stages:
+            line |= stage.line()
         if strategy.settings.base != "local":  # the clients' own models change there
             buffers = strategy.model_buffers
             start = {name: array for name, array in before_model.items() if name not in buffers}
@@ -362,7 +353,7 @@ def _after_round(
             strategy.local_models,
             strategy.test_prior,
         )
-        _follow_plateau(strategy, recorder)
+        _follow(strategy, recorder)
         _show(recorder, watch)
         if stops(recorder):
             raise _NoBetterRoundError
@@ -387,34 +378,12 @@ def _show(recorder: Recorder, watch: Watch | None) -> None:
             watch(recorder.lines)
 
 
-def _has_rate_factor(strategy: Strategy) -> bool:
-    """Whether the server multiplies step sizes by a factor of its own (`plateau`)."""
-    settings = strategy.settings
-    if settings.learning_rate_schedule == "client-plateau":
-        return strategy.learns_at_server(settings)
-    return settings.learning_rate_schedule == "plateau"
-
-
-def _follow_plateau(strategy: Strategy, recorder: Recorder) -> None:
-    """Set the factor of the next round's step sizes, if `plateau` is on."""
-    settings = recorder.settings
-    if settings.learning_rate_schedule not in PLATEAUS:
-        return
-    recorder.wait()
-    start = strategy.policy.stage_start(strategy.record.round + 1)
-    # Leave out the extra evaluation of the last round: a run that resumes here must not differ.
-    losses = {
-        line["round"]: line["validation_loss"]
-        for line in recorder.lines
-        if line["round"] >= start and line["round"] % settings.evaluate_every == 0
-    }
-    strategy.rate_factor = factor = plateau(losses, settings.learning_rate_patience)
-    strategy.plateau_config = {}
-    if settings.learning_rate_schedule == "client-plateau" and losses:
-        number, loss = max(losses.items())
-        strategy.plateau_config = {VALIDATED_ROUND: number, VALIDATION_LOSS: loss}
-    elif settings.learning_rate_schedule == "plateau" and factor != 1.0:
-        strategy.plateau_config = {RATE_FACTOR: factor}
+def _follow(strategy: Strategy, recorder: Recorder) -> None:
+    """Show evaluated rounds to the stages that look at them."""
+    for stage in strategy.stages:
+        if stage.follows:
+            recorder.wait()
+            stage.follow(recorder.lines)
 
 
 def _about_pseudo_labels(
@@ -449,7 +418,7 @@ def personalize(
     arrays = directory.load_model(name)[0]
     if not strategy.registry.clients:  # the run goes on after its last round
         strategy.registration.register_all(grid)
-        strategy.columns.share(grid)
+        strategy.open(grid)
     clients = strategy.registry.clients
     content = Content(arrays, {"round": number})
     nodes = {client.node_id: content for client in clients}

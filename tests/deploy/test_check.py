@@ -74,7 +74,9 @@ def test_every_method(here: Path, method: str) -> None:
     ready(method, **({"scenario.labels-at": "server"} if method == "semifl" else {}))
 
 
-def test_what_a_method_does_not_declare_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_method_does_not_declare_is_refused(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tests.support.own_method import MirrorClient
 
     def register(self: Any) -> dict[str, Any]:

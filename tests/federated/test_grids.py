@@ -11,10 +11,9 @@ from flwr.serverapp import Grid
 from fedul_flwr.engine.in_process import task_identity
 from fedul_flwr.federated import grid as grids
 from fedul_flwr.federated import messages
-from fedul_flwr.federated.grid import GridProxy, PromptGrid, owner_names
+from fedul_flwr.federated.grid import GridProxy, PromptGrid, SampledGrid, owner_names
 from fedul_flwr.federated.messages import StoredArray, num_bytes, to_record
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.strategy import SampledGrid
 
 
 class SlowGrid(GridProxy):
@@ -101,5 +100,5 @@ def test_nodes_with_a_name_are_registered(clock: Clock) -> None:
     grid = PromptGrid(SlowGrid([], clock))
     assert owner_names(grid) == {1: "north"}
     members = [ClientRef(0, 2), ClientRef(1, 1)]
-    assert owner_names(SampledGrid(grid, members)) == {1: "north"}
-    assert owner_names(SampledGrid(grid, members[:1])) == {}
+    assert owner_names(SampledGrid(grid, [member.node_id for member in members])) == {1: "north"}
+    assert owner_names(SampledGrid(grid, [members[0].node_id])) == {}

@@ -10,10 +10,10 @@ from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated import heads
-from fedul_flwr.federated.heads import HeadNoise, check_sums
 from fedul_flwr.federated.messages import HEAD, OF, PRIOR, SUMS
 from fedul_flwr.federated.payload import Summed
+from fedul_flwr.federated.stages import heads
+from fedul_flwr.federated.stages.heads import HeadNoise, check_sums
 from fedul_flwr.learning.closed_form import soft_sums
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.strategies.closed_form import SetsClient

@@ -22,13 +22,19 @@ from fedul_flwr.config.run_config import parse_flat, resolve
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated import ledger, secure_sum
-from fedul_flwr.federated.client import PHASES_OF_ALL, Client, admitted_settings
+from fedul_flwr.federated import asked as asked_by
+from fedul_flwr.federated import secure_sum
+from fedul_flwr.federated.client import Client, admitted_settings
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.ledger import Ledger
 from fedul_flwr.federated.messages import (
     ARRAYS,
+    COLUMNS,
     CONFIG,
+    DESCRIBE,
+    END,
+    HEAD,
+    PERSONAL,
     SETTINGS,
     SETUP,
     SUM_PHASES,
@@ -129,7 +135,7 @@ def test_given_masks_and_signatures_of_less_then_the_victims_update_is_read(
     """The control: the question leaves out what the server says to each owner."""
 
     def of_less(run: int, _: Any, of: str, server_round: int, __: float, asked: bytes) -> bytes:
-        return ledger.question(run, {}, of, server_round, 0.0, asked)
+        return asked_by.question(run, {}, of, server_round, 0.0, asked)
 
     monkeypatch.setattr(secure_sum, "question", of_less)
     owners, sums = Owners(tmp_path, 4), opened_sums(monkeypatch)
@@ -321,9 +327,11 @@ NO_SUM = {
 }
 """Phases that are no sums, and are answered where owners require sums: encrypted, or without a word
 about the data."""
+PHASES_OF_ALL = {DESCRIBE, SETUP, END}
 ALL_PHASES = {
     *SUM_PHASES,
     *PHASES_OF_ALL,
+    *(COLUMNS, PERSONAL, HEAD),
     *(phase for method in METHODS.values() for phase in method.client_class.answers),
     *set().union(*NO_SUM.values()),
     "a phase that nobody knows",
@@ -340,7 +348,8 @@ def test_given_owners_that_require_sums_then_only_phases_without_a_part_are_answ
     kind = method.client_class
     client = cast(Client[Any], kind(settings, node, ClientState(RecordDict())))
     for phase in ALL_PHASES:
-        if phase in {*SUM_PHASES, *PHASES_OF_ALL, *NO_SUM.get(method.name, ())}:
+        of_sums = SUM_PHASES if settings.has_sums else ()
+        if phase in {*of_sums, *PHASES_OF_ALL, *NO_SUM.get(method.name, ())}:
             client.require_phase(phase)
         else:
             with refuses("server-asks-too-much", match=phase):

@@ -16,8 +16,8 @@ from fedul_flwr.config.run_config import resolve
 from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import InProcessGrid
-from fedul_flwr.federated.dp import PrivateMean, privacy_spent
 from fedul_flwr.federated.messages import ARRAYS, METRICS, to_arrays, to_record
+from fedul_flwr.federated.stages.dp import PrivateMean
 from tests.support.fedmatch_exchanges import Exchange, watched
 from tests.support.runs import assert_same_arrays, last_model, summary, train
 from tests.support.settings import Settings
@@ -117,14 +117,12 @@ def length(update: Arrays, start: Arrays) -> float:
 @pytest.mark.parametrize("clipping", ["server", "client"])
 def test_epsilon_is_that_of_the_rounds_released(clipping: str) -> None:
     strategy = private_mean(2, clipping=clipping, noise_multiplier=1.3, delta=1e-4)
-    assert privacy_spent(strategy) == {}
     for number in (1, 2, 3):
         a_round(strategy, START, [FAR, NEAR], number)
-        spent = privacy_spent(strategy)
+        spent = strategy.spent
         assert (spent["delta"], spent["releases"]) == (1e-4, number)
         assert spent["budget_exhausted"] is False
         assert spent["epsilon"] == pytest.approx(gaussian_epsilon(number, 1.3, 1e-4), rel=1e-6)
-    assert privacy_spent(strategy.base) == {}
 
 
 def test_sampling_some_clients_costs_as_much() -> None:
@@ -132,7 +130,7 @@ def test_sampling_some_clients_costs_as_much() -> None:
     some, both = private_mean(50), private_mean(2)
     a_round(some, START, [FAR, NEAR])
     a_round(both, START, [FAR, NEAR])
-    assert privacy_spent(some)["epsilon"] == privacy_spent(both)["epsilon"]
+    assert some.spent["epsilon"] == both.spent["epsilon"]
 
 
 @pytest.mark.parametrize("after", [2, 4])
@@ -144,8 +142,8 @@ def test_clients_that_come_or_go_change_the_noise_and_not_epsilon(after: int) ->
     assert changing._sampled == after
     for strategy, clients in ((changing, after), (staying, 3), (staying, 3)):
         a_round(strategy, START, [FAR] * clients, 3)
-    assert privacy_spent(changing) == privacy_spent(staying)
-    assert privacy_spent(changing)["releases"] == 2
+    assert changing.spent == staying.spent
+    assert changing.spent["releases"] == 2
 
 
 # Whole runs

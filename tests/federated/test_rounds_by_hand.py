@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
+from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
@@ -139,11 +140,11 @@ def losses(messages: list[Message], figures: list[tuple[float, int]]) -> list[Me
 
 
 def test_the_held_out_loss_is_the_median_over_clients_whatever_points_they_claim(
-    settings: Settings, grid: InProcessGrid
+    settings: Settings, grid: InProcessGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strategy = strategy_of(settings, offset=2, selection="heldout", validation_fraction=0.0)
-    strategy.plateau_config = {"rate-factor": 0.5}
-    strategy.begin_round(1, to_record(MODEL))
+    monkeypatch.setattr(strategy, "client_config", lambda: {"rate-factor": 0.5})
+    strategy.rounds.begin(RoundRecord(round=3))
     told = ConfigRecord({"own": 1})
     messages = by_node(strategy.configure_evaluate(1, to_record(MODEL), told, grid))
     assert [message.metadata.dst_node_id for message in messages] == [1000, 1001, 1002]
@@ -164,7 +165,7 @@ def test_who_has_held_out_nothing_has_no_part_in_the_held_out_loss(
     settings: Settings, grid: InProcessGrid
 ) -> None:
     strategy = strategy_of(settings, selection="heldout", validation_fraction=0.0)
-    strategy.begin_round(1, to_record(MODEL))
+    strategy.rounds.begin(RoundRecord(round=1))
     messages = by_node(strategy.configure_evaluate(1, to_record(MODEL), ConfigRecord(), grid))
     strategy.aggregate_evaluate(1, losses(messages, [(2.0, 3), (6.0, 1), (0.0, 0)]))
     assert strategy.record.heldout_loss == 4.0  # the median of two is their mean

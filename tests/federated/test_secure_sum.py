@@ -17,9 +17,9 @@ from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import NoUpdateError, UserError
+from fedul_flwr.federated.asked import Asked
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientState
-from fedul_flwr.federated.ledger import Asked
 from fedul_flwr.federated.messages import (
     ARRAYS,
     DIAGNOSTICS,

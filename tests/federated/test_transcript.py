@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.federated import ledger
-from fedul_flwr.federated.ledger import code_digest, question
+from fedul_flwr.federated import asked
+from fedul_flwr.federated.asked import code_digest, question
 from fedul_flwr.federated.messages import FORGETFUL, SETTINGS
 
 SETUP: dict[str, Any] = {SETTINGS: json.dumps({"method": "fedul"}), "class-names": ["a", "b"]}
@@ -42,7 +42,7 @@ def test_a_question_is_the_same_in_any_order_and_whatever_a_client_has_lost() ->
 
 def test_a_question_of_another_program_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
     one = question(**TERMS)
-    monkeypatch.setattr(ledger, "code_digest", lambda *_: "0")
+    monkeypatch.setattr(asked, "code_digest", lambda *_: "0")
     assert question(**TERMS) != one
 
 
@@ -58,7 +58,7 @@ def test_a_program_is_all_its_sources_and_named_modules(
     files = [package / "federated" / "ledger.py", tmp_path / "elsewhere" / "method.py"]
     own = tmp_path / "own_module_of_a_test.py"
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(ledger, "__file__", str(files[0]))
+    monkeypatch.setattr(asked, "__file__", str(files[0]))
     for file in (*files, own):
         file.write_text("x = 1\n")
     digests = set()

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from fedul_flwr.data.run_files.store import RunDirectory
 from tests.method import fedproto
@@ -38,7 +37,9 @@ def test_given_matrices_then_they_are_kept_in_their_shape_and_not_in_the_lines(
 
 
 def test_given_a_secure_sum_then_the_prototypes_are_those_of_the_plain_run(settings: Any) -> None:
-    plain, masked = (prototypes(train(settings(**FEDPROTO, secure_sum=s), 3)) for s in ("off", "on"))
+    plain, masked = (
+        prototypes(train(settings(**FEDPROTO, secure_sum=s), 3)) for s in ("off", "on")
+    )
     # In round 1 the models of both are equal; later their means differ by rounding.
     np.testing.assert_allclose(masked, plain, rtol=1e-3, atol=1e-4)
 

@@ -19,8 +19,8 @@ from fedul_flwr.data.standardize import MEANS, SCALES
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.columns import check_moments
 from fedul_flwr.federated.messages import COLUMNS, CONFIG, PART, SETUP, phase_of
+from fedul_flwr.federated.stages.columns import check_moments
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.results.predict import write_predictions as predict
 from tests.support.fake_fleet import Flock

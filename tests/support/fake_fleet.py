@@ -10,8 +10,8 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
+from fedul_flwr.federated.grid import SampledGrid
 from fedul_flwr.federated.messages import phase_of
-from fedul_flwr.federated.strategy import SampledGrid
 from tests.support.learnable_owners import NAMES, write_labeled
 from tests.support.runs import EVERYTHING_ALLOWED, as_error
 

@@ -15,8 +15,8 @@ from torch import nn
 
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
+from fedul_flwr.federated.grid import SampledGrid
 from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, payload_bytes, to_arrays
-from fedul_flwr.federated.strategy import SampledGrid
 from fedul_flwr.learning.parts import Parts, unflatten
 from fedul_flwr.strategies.fedmatch import STATE
 from fedul_flwr.strategies.fedmatch_parts import ROUNDS

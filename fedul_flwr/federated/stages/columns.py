@@ -1,11 +1,11 @@
-"""Means and scales of columns over all clients' points: the server's part and a client's."""
+"""Means and scales of columns over all clients' points (``standardize = "federation"``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from logging import WARNING
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from flwr.common import log
@@ -30,19 +30,11 @@ from fedul_flwr.data.standardize import (
 from fedul_flwr.data.types import Content, Inputs, Ints, Value, count, numbers
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.client_data import ClientData
-from fedul_flwr.federated.clients import Registration
-from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS
-from fedul_flwr.federated.payload import Summed
-from fedul_flwr.federated.secure_sum import SecureSums, fewest_summed
-from fedul_flwr.secure.vector_sum import TooFewLeftError, moments_of
-
-
-def plain_moments(settings: RunConfig, data: ClientData) -> dict[str, Value]:
-    """Mean and variance of every column as values for the server, if it pools them in plaintext."""
-    if settings.standardize_sum != "plaintext":
-        return {}
-    column_moments = moments(*raw_rows(data))
-    return {MEANS: column_moments.means.tolist(), VARIANCES: column_moments.variances.tolist()}
+from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS, PART, SETUP
+from fedul_flwr.federated.payload import ONCE, Declared, Summed, all_of, summed_part
+from fedul_flwr.federated.secure_sum import fewest_summed
+from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage
+from fedul_flwr.secure.vector_sum import TooFewLeftError, exact_sums, moments_of
 
 
 def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, Value]:
@@ -123,35 +115,60 @@ def scaling_values(scaling: Scaling) -> dict[str, Value]:
     }
 
 
-class ColumnPooling:
-    """Asks the clients of a run for their columns once, and tells them the scaling by all points.
+class AtClient(ClientStage):
+    """Tells its moments, and stores those of all."""
+
+    phases = frozenset({COLUMNS})
+
+    def register(self) -> dict[str, Value]:
+        """Its moments, if the server pools them in plaintext."""
+        if self.settings.standardize_sum != "plaintext":
+            return {}
+        of = moments(*raw_rows(self.client.data))
+        return {MEANS: of.means.tolist(), VARIANCES: of.variances.tolist()}
+
+    def answer(self, name: str, content: Content) -> Content:
+        """Store the scaling by all points."""
+        del name
+        scaling = received_scaling(content, self.client.setup)
+        self.client.state.set_values(SETUP, {**self.client.setup, **scaling})
+        return Content()
+
+    def part(self, of: Summed, content: Content) -> Sequence[int] | None:
+        """Exact sums of its columns."""
+        del content
+        is_asked = of is Summed.COLUMNS and self.settings.standardize_sum == "masked"
+        return exact_sums(*raw_rows(self.client.data)) if is_asked else None
+
+
+class AtServer(ServerStage):
+    """Asks the clients for their columns once, and tells them the scaling by all points.
 
     Attributes
     ----------
     on_scaling : called with the scaling once it is known, and the moments that it comes from.
     """
 
-    def __init__(self, registration: Registration, sums: SecureSums | None) -> None:
-        self._registration, self._registry = registration, registration.registry
-        self._settings, self._setup = self._registry.settings, self._registry.setup
-        self._sums = sums
+    def __init__(self, strategy: Any) -> None:
+        super().__init__(strategy)
+        self._registry, self._setup = strategy.registry, strategy.registry.setup
         self.on_scaling: Callable[[Scaling, Moments], None] = lambda *_: None
 
-    def check(self, answer: Content) -> None:
-        """Refuse a client's answer to phase ``setup`` whose means and variances are not valid."""
-        if self._settings.standardize_sum == "plaintext":
+    def admit(self, answer: Content) -> None:
+        """Refuse means and variances that are not valid."""
+        if self.settings.standardize_sum == "plaintext":
             check_moments(answer, self._pooled_width)
 
-    def share(self, grid: Grid) -> None:
-        """Register the clients, pool their columns, and tell all of them; does nothing if known."""
-        if self._settings.standardize != "federation" or MEANS in self._setup.values:
+    def open(self, grid: Grid) -> None:
+        """Register the clients, pool their columns, and tell all of them, if it is not known."""
+        if MEANS in self._setup.values:
             return
         if not self._registry.clients:
-            self._registration.register_all(grid)
-        if self._settings.standardize_sum == "masked":
+            self.strategy.registration.register_all(grid)
+        if self.settings.standardize_sum == "masked":
             whole = self._masked_sum(grid)
         else:
-            codes = self._settings.find(XCLPSettings)
+            codes = self.settings.find(XCLPSettings)
             if codes and codes.secure != "plaintext":
                 log(WARNING, UNPROTECTED)
             answers = [answer for _, answer in sorted(self._registry.answers.items())]
@@ -168,17 +185,17 @@ class ColumnPooling:
 
     def _masked_sum(self, grid: Grid) -> Moments:
         """Moments of all points together, of which no client shows its part."""
-        assert self._sums is not None
         points = {c: count(answer, NUM_POINTS) for c, answer in self._registry.answers.items()}
         members = [client for client in self._registry.clients if points[client.partition_id]]
-        fewest = fewest_summed(self._settings)
+        fewest = fewest_summed(self.settings)
         try:
             if len(members) < fewest:
                 raise TooFewLeftError(
                     f"{len(members)} client(s) have points, and fewer than {fewest} cannot hide "
                     "their columns from each other."
                 )
-            sums, left = self._sums.collect(grid, Summed.COLUMNS, members, 2 * self._pooled_width)
+            size = 2 * self._pooled_width
+            sums, left = self.strategy.sums.collect(grid, Summed.COLUMNS, members, size)
         except TooFewLeftError as error:
             why = f"{error} Choose standardize = 'owner' or 'constants'"
             raise setting_error("standardize-sum", "masked", why, "too-few-clients") from error
@@ -186,16 +203,49 @@ class ColumnPooling:
 
     @property
     def _width(self) -> int:
-        return self._registry.model_shape[0]
+        return int(self._registry.model_shape[0])
 
     @property
     def _pooled_width(self) -> int:
         """Number of columns and medians."""
-        return self._width + len(median_places(self._settings, self._columns, self._width))
+        return self._width + len(median_places(self.settings, self._columns, self._width))
 
     @property
     def _columns(self) -> Columns | None:
         """Columns of the vectors that models take; features of an extractor have none."""
         described = self._setup.values.get("columns")
-        has_columns = described and not self._settings.features
+        has_columns = described and not self.settings.features
         return parse_columns(str(described)) if has_columns else None
+
+
+class ColumnScaling(Stage):
+    """Vectors are standardized by the means and scales of all clients' points."""
+
+    server, client = AtServer, AtClient
+
+    @classmethod
+    def is_on(cls, settings: RunConfig) -> bool:
+        """With ``standardize = "federation"``."""
+        return settings.standardize == "federation"
+
+    @classmethod
+    def sends(cls, settings: RunConfig) -> Declared:
+        """Moments of its columns, once."""
+        if settings.standardize_sum == "masked":
+            says = (
+                "sums and sums of squares of every column of its points, and with missing = "
+                "'median' its medians times its number of points"
+            )
+            return {PART: {Summed.COLUMNS: summed_part(says, ONCE)}}
+        says = (
+            "mean and variance of every column of its points, and with missing = 'median' its "
+            "median"
+        )
+        return {SETUP: all_of(says, MEANS, VARIANCES)}
+
+    @classmethod
+    def unprotected(cls, settings: RunConfig) -> Iterator[str]:
+        """Moments."""
+        alone = settings.standardize_sum == "plaintext"
+        whose = "each owner's points" if alone else "all owners' points together"
+        yield f"The server gets mean and variance of every column of {whose}."

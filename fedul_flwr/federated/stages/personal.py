@@ -1,23 +1,56 @@
-"""A client's personal model: it is made from the run's model, compared with it, and kept."""
+"""Personal models: a client makes its own of the run's model, compares both, and keeps it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
-
-from fedul_flwr.data.local_data import own_data
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.local_data import own_data, refuse_unwritable
 from fedul_flwr.data.run_files.store import PERSONAL_MODEL
 from fedul_flwr.data.safe_files import save_arrays
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Content, OwnPoints
-from fedul_flwr.federated.messages import LEARNED
-from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
-from fedul_flwr.learning.personal import Personal, own_head, own_statistics
-from fedul_flwr.learning.plan import LocalPlan, local_plan
+from fedul_flwr.federated.messages import LEARNED, PERSONAL
+from fedul_flwr.federated.stage import ClientStage, Stage
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from fedul_flwr.learning.plan import LocalPlan
+
+
+class AtClient(ClientStage):
+    """Makes its model after the last round. It sends nothing."""
+
+    phases = frozenset({PERSONAL})
+
+    def answer(self, name: str, content: Content) -> Content:
+        """Make the personal model."""
+        del name
+        make_personal(self.client, content)
+        return Content()
+
+    def describe(self) -> Iterator[str]:
+        """Where it will be."""
+        yield f"its personal model will be in {self.client.own_file(PERSONAL_MODEL)}"
+
+    def check(self) -> None:
+        """Refuse a folder in which it cannot be written."""
+        refuse_unwritable(self.client.own_file(PERSONAL_MODEL).parent, "Its personal model")
+
+
+class Personal(Stage):
+    """With setting `personal`."""
+
+    client = AtClient
+
+    @classmethod
+    def is_on(cls, settings: RunConfig) -> bool:
+        """Unless it is off."""
+        return settings.personal != "off"
 
 
 def make_personal(client: Any, content: Content) -> None:
@@ -31,6 +64,11 @@ def make_personal(client: Any, content: Content) -> None:
     client : a :class:`fedul_flwr.federated.client.Client`.
     content : the run's model, and its round.
     """
+    from fedul_flwr.learning.local import dump_arrays, load_arrays
+    from fedul_flwr.learning.personal import Personal as Made
+    from fedul_flwr.learning.personal import own_head, own_statistics
+    from fedul_flwr.learning.plan import local_plan
+
     kind, plan = client.settings.personal, local_plan(client.settings)
     points, model = _points(client), client.model
     load_arrays(model, content.arrays)
@@ -41,7 +79,7 @@ def make_personal(client: Any, content: Content) -> None:
     elif kind == "norm" and len(points.points):
         made = own_statistics(model, points, plan)
     else:
-        made = Personal({})
+        made = Made({})
     # Statistics of the model were overwritten, too.
     load_arrays(model, {**content.arrays, **made.arrays})
     about = {
@@ -75,6 +113,8 @@ def _error(model: nn.Module, points: OwnPoints, plan: LocalPlan) -> float | None
     """Percent wrong among the points set aside; ``None`` without any."""
     if points.aside is None:
         return None
+    from fedul_flwr.learning.local import predict_logits
+
     aside = points.aside
     predicted = predict_logits(model, aside.inputs, aside.points, plan).argmax(dim=1).numpy()
     return float(100 * (predicted != aside.labels).mean())

@@ -17,9 +17,11 @@ from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from numpy.typing import NDArray
 
 from fedul_flwr.config.base import setting_error
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.federated.grid import forwarded
 from fedul_flwr.federated.messages import ARRAYS, PlainArray, Spool, array_record
+from fedul_flwr.federated.stage import ServerStage, Stage
 from fedul_flwr.federated.updates import clip_update
 from fedul_flwr.propagation.privacy import fresh_gaussians, gaussian_epsilon
 
@@ -68,6 +70,17 @@ class PrivateMean(FlowerStrategy):
     def epsilon(self) -> float:
         """Epsilon of all releases so far."""
         return gaussian_epsilon(math.sqrt(self.mu_squared), self.settings.delta)
+
+    @property
+    def spent(self) -> dict[str, Any]:
+        """Entries about privacy for the run's summary."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.settings.delta,
+            "releases": self.releases,
+            "epsilon_covers": COVERS,
+            "budget_exhausted": self.exhausted,
+        }
 
     @property
     def ledger(self) -> dict[str, NDArray[Any]]:
@@ -140,21 +153,24 @@ def with_noise(arrays: ArrayRecord, deviation: float) -> ArrayRecord:
     return array_record(noisy)
 
 
-def refuse_no_release(base: FlowerStrategy) -> None:
-    """Refuse to report success for a private run whose model never changed."""
-    if isinstance(base, PrivateMean) and not base.releases:
-        why = "an update was missing in every round, so that the model has never changed"
-        raise setting_error("dp.clipping", base.settings.clipping, why, "no-update")
+class AtServer(ServerStage):
+    """Says what was spent."""
+
+    def about(self) -> dict[str, Any]:
+        """Entries for the summary; refuses success for a run whose model never changed."""
+        base: PrivateMean = self.strategy.base
+        if not base.releases:
+            why = "an update was missing in every round, so that the model has never changed"
+            raise setting_error("dp.clipping", base.settings.clipping, why, "no-update")
+        return base.spent
 
 
-def privacy_spent(base: FlowerStrategy) -> dict[str, Any]:
-    """Entries about privacy for the run's summary; empty if ``base`` is not private."""
-    if not isinstance(base, PrivateMean) or not base.releases:
-        return {}
-    return {
-        "epsilon": base.epsilon,
-        "delta": base.settings.delta,
-        "releases": base.releases,
-        "epsilon_covers": COVERS,
-        "budget_exhausted": base.exhausted,
-    }
+class DifferentialPrivacy(Stage):
+    """Clipped updates with noise, of a :class:`PrivateMean`."""
+
+    server = AtServer
+
+    @classmethod
+    def is_on(cls, settings: RunConfig) -> bool:
+        """Where updates are clipped."""
+        return settings[DPSettings].clipping != "none"

@@ -8,10 +8,12 @@ head so far. With secure sums they travel in fixed point under masks, else each 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
@@ -21,14 +23,25 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import HeadSettings
 from fedul_flwr.data.class_priors import floored, uniform_prior
 from fedul_flwr.data.split import label_scenario
-from fedul_flwr.data.types import Arrays, Content, Floats, InputShape, count, numbers
+from fedul_flwr.data.types import Arrays, Content, Floats, InputShape, Value, count, numbers
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, UserError
 from fedul_flwr.federated.clients import ClientRegistry
 from fedul_flwr.federated.ledger import spender
-from fedul_flwr.federated.messages import HEAD, HEAD_SCALE, NUM_POINTS, OF, PRIOR, SUMS
+from fedul_flwr.federated.messages import (
+    HEAD,
+    HEAD_SCALE,
+    NUM_POINTS,
+    OF,
+    PART,
+    PRIOR,
+    SUMS,
+    to_arrays,
+    to_record,
+)
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.payload import HEADS, Summed
+from fedul_flwr.federated.payload import HEADS, Declared, Summed, all_of, summed_part
 from fedul_flwr.federated.secure_sum import SecureSums
+from fedul_flwr.federated.stage import ClientStage, RoundAtServer, ServerStage, Stage
 from fedul_flwr.learning.closed_form import (
     MOST_FEATURES,
     SoftSums,
@@ -46,9 +59,6 @@ from fedul_flwr.secure.vector_sum import TooFewLeftError
 
 if TYPE_CHECKING:
     from torch import nn
-
-OwnSums = Callable[[Arrays], SoftSums]
-"""The server's own sums by a model."""
 
 
 def _turn(round_number: int) -> Summed:
@@ -191,36 +201,54 @@ def _head_names(settings: RunConfig, shape: InputShape, num_classes: int) -> tup
     return name, f"{name.removesuffix('weight')}bias"
 
 
-class ClosedFormHeads:
-    """Makes the last layer of a run's models from sums over its clients.
+class AtServer(ServerStage):
+    """Makes the last layer of a run's models from sums over its clients."""
 
-    Parameters
-    ----------
-    registry : the clients of a run in which heads are made.
-    sums : opens secure sums; ``None`` reads each client's.
-    of_server : the server's own sums, if it has labels.
-    every : also a head before so many rounds of training, where the settings leave it to the
-        method.
-    """
-
-    def __init__(
-        self,
-        registry: ClientRegistry,
-        sums: SecureSums | None,
-        of_server: OwnSums | None,
-        every: int,
-    ) -> None:
-        self._settings = settings = registry.settings
-        self._registry = registry
+    def __init__(self, strategy: Any) -> None:
+        super().__init__(strategy)
+        settings, registry = self.settings, strategy.registry
+        self._registry: ClientRegistry = registry
         self._options, self._method = settings[HeadSettings], find_method(settings.method)
-        self._sums = sums if settings.sums_heads else None
-        self._of_server = of_server
-        self._every = every if self._options.every == AUTO else self._options.every
+        self._sums: SecureSums | None = strategy.sums if settings.sums_heads else None
+        every = self._options.every
+        self._every = strategy.head_every if every == AUTO else every
         self._names = _head_names(settings, registry.model_shape, registry.num_classes)
+        self._scale: float | None = None
+
+    def begin(self, round: RoundAtServer) -> None:
+        """Make the round's model, where nothing is trained in it."""
+        self._scale = None
+        if self.is_alone(round.number):
+            if self.asks_clients:
+                self.strategy.registration.update(round.grid)
+            round.made = self._with_head(round)
+
+    def ready(self, round: RoundAtServer) -> None:
+        """Make a new head, with which the clients begin."""
+        if self.precedes(round.number):
+            round.model = self._with_head(round)
+
+    def config(self) -> Mapping[str, Value]:
+        """What the head before this round was multiplied by."""
+        return {} if self._scale is None else {HEAD_SCALE: self._scale}
+
+    def _with_head(self, round: RoundAtServer) -> ArrayRecord:
+        strategy = self.strategy
+        prior, from_sums = strategy.test_prior, self.settings.test_prior == "sets"
+        if prior is None and not from_sums:
+            prior = uniform_prior(strategy.num_classes)
+        made = self.renew(round.grid, to_arrays(round.model), prior, round.number)
+        record = strategy.record
+        record.clients = max(record.clients, made.clients)
+        record.sampled = max(record.sampled, made.clients)
+        record.metrics = {**record.metrics, **made.about}
+        self._scale = made.about.get(HEAD_SCALE)
+        strategy.after_head(made.prior)
+        return to_record(made.model)
 
     def is_alone(self, round_number: int) -> bool:
         """Whether a round makes a head and trains nothing."""
-        return not self._method.updates or round_number == self._settings.num_rounds
+        return not self._method.updates or round_number == self.settings.num_rounds
 
     def precedes(self, round_number: int) -> bool:
         """Whether a round of training begins with a new head."""
@@ -230,10 +258,10 @@ class ClosedFormHeads:
     @property
     def asks_clients(self) -> bool:
         """Whether clients can say anything of their points' classes."""
-        return self._method.asks_clients and label_scenario(self._settings) != "server"
+        return self._method.asks_clients and label_scenario(self.settings) != "server"
 
-    def privacy_spent(self) -> dict[str, Any]:
-        """Entries about privacy for the run's summary; empty without noise."""
+    def about(self) -> Mapping[str, Any]:
+        """What is known of the privacy of sums; empty without noise."""
         if not self._options.epsilon:
             return {}
         return {
@@ -328,7 +356,59 @@ class ClosedFormHeads:
                 total += answer.arrays[SUMS]
             number = len(answers)
         sums = SoftSums.of_flat(total, classes, features)
-        if self._of_server is not None:
-            added = self._of_server(model)
-            sums = SoftSums.total([sums, added])
+        if (trainer := self.strategy.trainer) is not None:
+            sums = SoftSums.total([sums, trainer.soft_sums(model)])
         return sums, number
+
+
+class AtClient(ClientStage):
+    """Sums over its points."""
+
+    phases, in_sums = frozenset({HEAD}), False
+
+    def answer(self, name: str, content: Content) -> Content:
+        """Sums for the server alone, where the run allows that."""
+        del name
+        if self.settings.sums_heads:
+            raise self.client.of_all("its sums")
+        return Content(arrays={SUMS: client_sums(self.client, content)})
+
+    def part(self, of: Summed, content: Content) -> Floats | None:
+        """Sums of which the server reads those over all clients."""
+        return client_sums(self.client, content) if of in HEADS else None
+
+
+class Heads(Stage):
+    """Last layers follow from sums over clients (``head = "closed-form"`` and methods of it)."""
+
+    server, client = AtServer, AtClient
+
+    @classmethod
+    def is_on(cls, settings: RunConfig) -> bool:
+        """With settings of heads."""
+        return settings.makes_heads
+
+    @classmethod
+    def sends(cls, settings: RunConfig) -> Declared:
+        """The sums."""
+        says = "sums over its points: of features by class, of features' products, and of classes"
+        often = "every message for a head"
+        if not settings.sums_heads:
+            return {HEAD: all_of(says, SUMS, often=often)}
+        first = summed_part(says, often)
+        again = replace(first, undisturbed=False)  # not in every run
+        return {PART: {HEADS[0]: first, **dict.fromkeys(HEADS[1:], again)}}
+
+    @classmethod
+    def unprotected(cls, settings: RunConfig) -> Iterator[str]:
+        """Whose sums the server reads."""
+        if settings.sums_heads:
+            yield (
+                "The server gets sums over all owners' points: of their features by class, and of "
+                "products of two features."
+            )
+        else:
+            yield (
+                "The server gets sums over each owner's points by itself: of their features by "
+                "class, and of products of two features. Of few points they tell the points."
+            )

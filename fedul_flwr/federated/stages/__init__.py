@@ -1,0 +1,1 @@
+"""Features of runs beside their method, a file each."""

@@ -1,0 +1,106 @@
+"""Losses on points that clients hold out, by which the best round is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from logging import WARNING
+from statistics import median
+from typing import cast
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.common import Scalar, log
+from flwr.serverapp import Grid
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.types import Content, count
+from fedul_flwr.federated.grid import SampledGrid
+from fedul_flwr.federated.messages import PART, metric, payload_bytes, to_arrays
+from fedul_flwr.federated.payload import EVALUATE, EVALUATED, LOSS, Declared, Summed, summed_part
+from fedul_flwr.federated.secure_sum import from_steps, in_steps
+from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage
+from fedul_flwr.secure.vector_sum import TooFewLeftError
+
+
+class AtClient(ClientStage):
+    """Evaluates models on its points that are held out (the method's ``evaluate``)."""
+
+    def part(self, of: Summed, content: Content) -> Sequence[int] | None:
+        """Whether it has such points, and the loss."""
+        if of is not Summed.HELDOUT or not self.settings.sums_updates:
+            return None
+        client = self.client
+        model = [content.arrays[name] for name in client.names_of(content.arrays)]
+        client.check_model(content.arrays, count(content, "server-round") + 1)
+        config = cast(dict[str, Scalar], dict(content.values))
+        loss, num_points, _ = client.evaluate(model, config)
+        return in_steps([float(num_points > 0), loss])
+
+
+class AtServer(ServerStage):
+    """Asks for the losses, or for their sum."""
+
+    def configure(
+        self, round_number: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Messages that ask clients for held-out losses."""
+        strategy = self.strategy
+        if not self.settings.is_evaluated(round_number):
+            return []
+        if self.settings.sums_updates:
+            strategy.record.heldout_loss = self._summed(grid, arrays, round_number)
+            return []
+        view = SampledGrid(grid, [one.node_id for one in strategy.registry.evaluating()])
+        messages = list(strategy.base.configure_evaluate(round_number, arrays, config, view))
+        # A part of its own: it goes to others than those that train in the round.
+        sent = sum(payload_bytes(message.content) for message in messages)
+        strategy.record.down["evaluation"] = sent
+        return messages
+
+    def _summed(self, grid: Grid, arrays: ArrayRecord, round_number: int) -> float | None:
+        """Mean of the clients' held-out losses, each of which counts once; ``None`` without any."""
+        strategy = self.strategy
+        values = {**strategy.values_for_clients(), "server-round": round_number}
+        clients, model = strategy.registry.evaluating(), to_arrays(arrays)
+        try:
+            sums, _ = strategy.sums.collect(grid, Summed.HELDOUT, clients, 2, model, values)
+        except TooFewLeftError as error:
+            log(WARNING, "Round %s has no held-out loss: %s", round_number, error)
+            return None
+        measured, total = from_steps(sums)
+        return float(total / measured) if measured else None
+
+    def aggregate(self, replies: Iterable[Message]) -> MetricRecord | None:
+        """Median of the clients' held-out losses: no single client moves it at will.
+
+        It counts every client once, for their numbers of points are their own word. The base, which
+        would take a mean, is not asked.
+        """
+        record = self.strategy.record
+        usable = self.strategy.validator.evaluations(replies)
+        if not usable:
+            return None
+        losses = {client.partition_id: metric(reply, LOSS) for client, reply in usable}
+        record.heldout_losses = sorted(losses.items())
+        record.heldout_loss = float(median(losses.values()))
+        return MetricRecord({LOSS: record.heldout_loss})
+
+
+class HeldOut(Stage):
+    """The best round is that of the smallest loss on held-out points."""
+
+    server, client = AtServer, AtClient
+
+    @classmethod
+    def is_on(cls, settings: RunConfig) -> bool:
+        """With ``selection = "heldout"``."""
+        return settings.selection == "heldout"
+
+    @classmethod
+    def sends(cls, settings: RunConfig) -> Declared:
+        """The loss."""
+        often, says = "every round that is evaluated", "loss on points it held out"
+        if settings.sums_updates:
+            return {PART: {Summed.HELDOUT: summed_part(says, often)}}
+        says = f"{says}, and their number"
+        return {EVALUATE: {k: replace(p, says=says, often=often) for k, p in EVALUATED.items()}}
