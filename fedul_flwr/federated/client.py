@@ -38,6 +38,7 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.config.shared import ModelOptions
+from fedul_flwr.data.exact_sums import exact_sums
 from fedul_flwr.data.local_data import refuse_unwritable
 from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
 from fedul_flwr.data.run_files.store import PERSONAL_MODEL
@@ -110,7 +111,6 @@ from fedul_flwr.learning.variates import (
     proposal,
     variate_rounds,
 )
-from fedul_flwr.secure.vector_sum import exact_sums
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -16,6 +16,7 @@ from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import Columns, parse_columns, unnamed_columns
+from fedul_flwr.data.exact_sums import moments_of
 from fedul_flwr.data.standardize import (
     MEANS,
     SCALES,
@@ -33,7 +34,7 @@ from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.clients import Registration
 from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS
 from fedul_flwr.federated.secure_sum import SecureSums, Summed, fewest_summed
-from fedul_flwr.secure.vector_sum import TooFewLeftError, moments_of
+from fedul_flwr.secure.vector_sum import TooFewLeftError
 
 
 def plain_moments(settings: RunConfig, data: ClientData) -> dict[str, Value]:

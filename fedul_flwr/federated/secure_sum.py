@@ -34,6 +34,7 @@ from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
+from fedul_flwr.data.exact_sums import DIGITS
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Content, Floats, Value, count, l2_norm, number
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError, UserError
@@ -103,7 +104,6 @@ from fedul_flwr.secure.session import (
 )
 from fedul_flwr.secure.vector_sum import (
     COMPLETE,
-    DIGITS,
     FIXED_DIGITS,
     HOLDERS,
     LAST,
