@@ -67,7 +67,6 @@ from fedul_flwr.federated.messages import (
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.updates import reports_of, summed_names
 from fedul_flwr.learning.variates import CONTROL
-from fedul_flwr.propagation.privacy import fresh_gaussians
 from fedul_flwr.secure.identities import (
     SIGNATURE_BYTES,
     UNSIGNED,
@@ -84,6 +83,7 @@ from fedul_flwr.secure.messages import (
     judge,
     subjects,
 )
+from fedul_flwr.secure.noise import fresh_gaussians
 from fedul_flwr.secure.session import (
     FEWEST,
     FEWEST_SEALED,
