@@ -34,7 +34,7 @@ from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.clients import Registration
 from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS
 from fedul_flwr.federated.secure_sum import SecureSums, Summed, fewest_summed
-from fedul_flwr.secure.vector_sum import TooFewLeftError
+from fedul_flwr.secure.sum_server import TooFewLeftError
 
 
 def plain_moments(settings: RunConfig, data: ClientData) -> dict[str, Value]:

@@ -75,7 +75,7 @@ from fedul_flwr.federated.updates import Reports, reports_of
 from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PUBLIC, SIGNATURES, TO
-from fedul_flwr.secure.vector_sum import HASHES, PAIR_KEYS, PAIR_SHARES, SEALED, SELF_SHARES
+from fedul_flwr.secure.sharing import HASHES, PAIR_KEYS, PAIR_SHARES, SEALED, SELF_SHARES
 
 EVALUATE, TRAIN = "evaluate", "train"
 """Messages that every method may have, besides phases."""

@@ -104,7 +104,7 @@ from fedul_flwr.federated.updates import (
     strip,
     summed_names,
 )
-from fedul_flwr.secure.vector_sum import TooFewLeftError
+from fedul_flwr.secure.sum_server import TooFewLeftError
 
 if TYPE_CHECKING:
     from fedul_flwr.federated.server_training import ServerTrainer

@@ -25,7 +25,7 @@ from fedul_flwr.federated.columns import received_scaling
 from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.messages import KEYS, PART, SHARES, UNMASK, phase_of
 from fedul_flwr.federated.secure_sum import OF
-from fedul_flwr.secure.vector_sum import whole_words
+from fedul_flwr.secure.words import whole_words
 from tests.run.test_vector_runs import QUICK, SETS, write_owners
 from tests.support import runs
 from tests.support.identities import identities, write_identity
