@@ -18,17 +18,10 @@ from benchmarks.inputs import mnist_like
 from benchmarks.report import Bar, Outcome
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.secure.identities import Purpose
-from fedul_flwr.secure.session import FROM, TO, Session, new_key, participants_message
-from fedul_flwr.secure.vector_sum import (
-    Member,
-    SumServer,
-    apart_message,
-    degree,
-    join_sum,
-    mask_vector,
-    offer_shares,
-    unmask,
-)
+from fedul_flwr.secure.session import FROM, TO, participants_message
+from fedul_flwr.secure.sharing import degree
+from fedul_flwr.secure.sum_client import begin_session, join_sum, mask_vector, offer_shares, unmask
+from fedul_flwr.secure.sum_server import SumServer, apart_message
 
 SIZES = ((10, 1_000_000), (50, 1_000_000), (100, 1_000_000))
 GROWTH = ((50, 1000), (100, 1000), (200, 1000), (400, 1000), (1000, 1000))
@@ -101,12 +94,12 @@ def _round(outcome: Outcome, clients: int, size: int) -> dict[str, float]:
     keys, sealed, answers, masked = {}, {}, {}, {}
     with timed("run"):
         for client in everyone:
-            state[client], keys[client] = new_key(purpose, None)
+            state[client], keys[client] = begin_session(None, purpose, None)
         message = participants_message(keys, dict.fromkeys(everyone, 0))
         message |= apart_message(frozenset())
         for client in everyone:
-            state[client], sealed[client] = join_sum(state[client], client, message, purpose, None)
-    number = Session.from_arrays(0, 0, state[0]).number
+            state[client], sealed[client] = join_sum(state[client], client, 1, message, None)
+    number = state[0].member.session.number
     with timed("server"):
         server = SumServer(number, everyone, 1, everyone, pinned=False)
     terms = server.terms()
@@ -118,7 +111,7 @@ def _round(outcome: Outcome, clients: int, size: int) -> dict[str, float]:
         }
         with timed("client"):
             state[client], answers[client] = offer_shares(
-                Member(client, 0, pinned=False), state[client], {**terms, **parts}, 1, QUESTION
+                state[client], {**terms, **parts}, 1, QUESTION
             )
     with timed("server"):
         server.take_shares(answers)
@@ -129,16 +122,14 @@ def _round(outcome: Outcome, clients: int, size: int) -> dict[str, float]:
         shares = server.shares_for(client)
         with timed("client"):
             state[client], masked[client] = mask_vector(
-                Member(client, 0, pinned=False), state[client], shares, words[client], QUESTION
+                state[client], shares, words[client], QUESTION
             )
     opened = {}
     with timed("server"):
         server.take_vectors(masked)
     for client in left:
         with timed("client"):
-            state[client], opened[client] = unmask(
-                state[client], client, server.list_message(), None
-            )
+            state[client], opened[client] = unmask(state[client], server.list_message(), None)
     with timed("server"):
         result, _ = server.open_sum(opened)
     expected = np.zeros(size, np.uint32)

@@ -41,8 +41,8 @@ from fedul_flwr.federated.messages import (
     printable,
 )
 from fedul_flwr.federated.owner_log import note_decision
-from fedul_flwr.propagation.privacy import gaussian_epsilon
 from fedul_flwr.secure.identities import OWNERS_FILE, Identities, Purpose, read_identities
+from fedul_flwr.secure.noise import gaussian_epsilon
 
 DELTA = 1e-5
 """δ of all epsilons here."""

@@ -1,7 +1,7 @@
 """What the server reads as a sum over clients alone: a client's part, and the server's.
 
 With ``secure-sum = "on"`` a client sends one vector of 32-bit words under masks
-(:mod:`fedul_flwr.secure.vector_sum`): the change of its model times its weight, in fixed point, and
+(:mod:`fedul_flwr.secure.sum_client`): the change of its model times its weight, in fixed point, and
 a few numbers, its weight and its metrics among them. Other sums are of numbers alone
 (:class:`Summed`).
 
@@ -33,8 +33,9 @@ from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
+from fedul_flwr.data.exact_sums import DIGITS
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Arrays, Content, Floats, Value, count, l2_norm, number
+from fedul_flwr.data.types import Arrays, Content, Floats, Value, below, count, l2_norm, number
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError, UserError
 from fedul_flwr.federated.asked import Asked, question
 from fedul_flwr.federated.client_data import ClientState
@@ -75,7 +76,6 @@ from fedul_flwr.federated.payload import (
     reports_of,
 )
 from fedul_flwr.learning.variates import CONTROL
-from fedul_flwr.propagation.privacy import fresh_gaussians
 from fedul_flwr.secure.identities import (
     SIGNATURE_BYTES,
     UNSIGNED,
@@ -92,6 +92,7 @@ from fedul_flwr.secure.messages import (
     judge,
     subjects,
 )
+from fedul_flwr.secure.noise import fresh_gaussians
 from fedul_flwr.secure.session import (
     FEWEST,
     FEWEST_SEALED,
@@ -99,50 +100,39 @@ from fedul_flwr.secure.session import (
     KEY_BYTES,
     NONCE,
     PARTICIPANTS,
-    PRIVATE,
+    PUBLIC,
     SIGNATURES,
     TO,
     Session,
     bytes_array,
     check_key,
     is_sealed,
-    new_key,
     participants_message,
     require_enough,
 )
-from fedul_flwr.secure.vector_sum import (
-    COMPLETE,
-    DIGITS,
-    FIXED_DIGITS,
-    HOLDERS,
-    LAST,
-    PRESENT,
-    SEALED,
-    SENDERS,
-    SHARE_SENDERS,
-    Member,
-    Opened,
-    Pairs,
-    SumServer,
-    Tail,
-    TooFewLeftError,
-    Words,
-    apart_message,
+from fedul_flwr.secure.sharing import COMPLETE, SEALED, SHARE_SENDERS, neighbors, quorum, spare
+from fedul_flwr.secure.stored import Pairs
+from fedul_flwr.secure.sum_client import (
+    SumStage,
+    begin_session,
     confirm,
+    join_sum,
+    mask_vector,
+    offer_shares,
+    require_question,
+    survivors_of,
+    unmask,
+)
+from fedul_flwr.secure.sum_server import Opened, SumServer, TooFewLeftError, apart_message
+from fedul_flwr.secure.words import (
+    FIXED_DIGITS,
+    Tail,
+    Words,
     dequantize,
     fixed_numbers,
     fixed_words,
-    join_sum,
-    mask_vector,
-    neighbors,
-    offer_shares,
     quantize,
-    quorum,
-    require_question,
-    spare,
     step_size,
-    survivors_of,
-    unmask,
     whole_numbers,
     whole_words,
 )
@@ -168,6 +158,9 @@ NUMBERS = Tail(SLOTS, 4)
 _STEPS = 2**64
 """Steps of one: numbers are added exactly, as multiples of 2^-64."""
 _STORED, _SUMMANDS, _MODEL = "secure-sum", "summands", "model"
+_STAGE = "stage/"
+"""Prefix of the stored arrays that say where the client is in the protocol; the others say of which
+sum."""
 
 
 def _tail(of: Summed, count: int) -> Tail:
@@ -404,7 +397,7 @@ class MaskedUpdates:
             raise UserError(
                 "The server asked for a part of a sum out of turn.", "server-out-of-turn"
             )
-        require_question(state, self._question(state, asked.digest))
+        stage = require_question(_stage(state), self._question(state, asked.digest))
         number = asked.values.get(ROUND, int(state[ROUND]))
         announced, last = (_of(state), int(state[ROUND])), self._settings.num_rounds
         if (of, number) != announced or number > last:
@@ -415,7 +408,7 @@ class MaskedUpdates:
             )
         same = f"{of} {self._node.data} ".encode() + asked.model
         state = {**state, _MODEL: bytes_array(hashlib.sha256(same).digest())}
-        self._refuse_others(state, state[PRESENT].tolist())
+        self._refuse_others(state, stage.terms.present)
         self._state.set_ephemeral(_STORED, state)
 
     def _question(self, state: Arrays, asked: bytes) -> bytes:
@@ -446,10 +439,6 @@ class MaskedUpdates:
                     "owners allow it (limits allow-regrouping, fixed-clients).",
                     "server-names-others",
                 )
-
-    @property
-    def _member(self) -> Member:
-        return Member(self._client, int(self._stored()[BEGUN]), self._pinned)
 
     def mask(
         self,
@@ -511,16 +500,16 @@ class MaskedUpdates:
         state = self._stored()
         what = self._question(state, asked.digest)
         try:
-            renewed, masked = mask_vector(self._member, state, shares, words, what, tail)
+            stage, masked = mask_vector(_stage(state), shares, words, what, tail)
         except PeerError as error:
             # A complaint in place of a vector would be another kind of reply: it follows when the
             # next sum begins, and this client drops out of this one.
             subjects = {COMPLAINT: np.array(error.peers, np.int64)}
             self._state.set_ephemeral(_STORED, {**state, **subjects})
             raise UserError(str(error), error.code) from error
-        if self._ledger and not self._ledger.answer(self._state.run, int(state[LAST])):
-            raise self._answered(int(state[LAST]))
-        return renewed, masked
+        if self._ledger and not self._ledger.answer(self._state.run, stage.last):
+            raise self._answered(stage.last)
+        return _at(stage, state), masked
 
     def _answered(self, number: int) -> UserError:
         return UserError(
@@ -560,20 +549,17 @@ class MaskedUpdates:
         nonce = checked_array("The server sent", content.arrays, NONCE, np.uint8, (KEY_BYTES,))
         begun = number(content, BEGUN)
         before = self._state.ephemeral(_STORED)
-        # A second session must not ask for the sum of a round to which this client has sent.
-        unsent = HOLDERS in before and SENDERS not in before
-        last = before.get(LAST, np.array(0, np.int64)) - np.int64(unsent)
-        state, reply = new_key(self._purpose(begun, nonce.tobytes()), self._identities)
-        stays = {LAST: np.array(last, np.int64), **self._complaint()}
-        return {**state, BEGUN: np.array(begun, np.int64), **stays}, reply
+        stage, reply = begin_session(
+            _stage(before) if before else None,
+            Purpose("sum", self._state.run, begun, nonce.tobytes()),
+            self._identities,
+        )
+        return _at(stage, self._complaint()), reply
 
     def _peers(self, content: Content) -> tuple[Arrays, Arrays]:
-        state = self._stored()
-        purpose = self._purpose(int(state[BEGUN]), state[NONCE].tobytes())
-        joined, reply = join_sum(
-            {PRIVATE: state[PRIVATE]}, self._client, content.arrays, purpose, self._identities
-        )
-        return {**joined, BEGUN: state[BEGUN], LAST: state[LAST], **self._complaint()}, reply
+        stage, run = _stage(self._stored()), self._state.run
+        joined, reply = join_sum(stage, self._client, run, content.arrays, self._identities)
+        return _at(joined, self._complaint()), reply
 
     def _complaint(self) -> Arrays:
         """The complaint that this client has not made yet, if there is one."""
@@ -600,10 +586,10 @@ class MaskedUpdates:
             LARGEST_WEIGHT: np.array(largest),
         }
         what = self._question(terms, asked.tobytes())
-        state, reply = offer_shares(self._member, state, content.arrays, sum_number, what)
+        stage, reply = offer_shares(_stage(state), content.arrays, sum_number, what)
         present = content.arrays[PARTICIPANTS]
         require_enough(present, self._fewest)
-        return {**state, **terms, _SUMMANDS: np.array(len(present))}, reply
+        return _at(stage, {**terms, _SUMMANDS: np.array(len(present))}), reply
 
     def _confirm(self, content: Content) -> tuple[Arrays, Arrays]:
         state = self._stored()
@@ -612,22 +598,20 @@ class MaskedUpdates:
                 "The server asked for a signature of an owner without an identity.",
                 "server-asks-too-much",
             )
-        signed, signature = confirm(
-            state, self._client, content.arrays, self._identities, self._fewest
-        )
+        signed, signature = confirm(_stage(state), content.arrays, self._identities, self._fewest)
         self._record_list(state, content)
-        return signed, {SIGNATURES: signature}
+        return _at(signed, state), {SIGNATURES: signature}
 
     def _unmask(self, content: Content) -> tuple[Arrays, Arrays]:
         state = self._stored()
-        opened = unmask(state, self._client, content.arrays, self._identities, self._fewest)
-        if not self._pinned:  # else it has signed the list
+        joined, reply = unmask(_stage(state), content.arrays, self._identities, self._fewest)
+        if not joined.member.pinned:  # else it has signed the list
             self._record_list(state, content)
-        return opened
+        return _at(joined, state), reply
 
     def _record_list(self, state: Arrays, content: Content) -> None:
         """Note over whom this is summed, or refuse if it was over others before."""
-        listed = survivors_of(state, self._client, content.arrays)
+        _, listed = survivors_of(_stage(state), content.arrays)
         self._refuse_others(state, listed)
         if self._ledger:
             for key, _, _ in self._groups(state):
@@ -639,17 +623,9 @@ class MaskedUpdates:
         limit = self._node.min_labeled_clients if self._node.data else 0
         return max(fewest_summed(self._settings), limit)
 
-    @property
-    def _pinned(self) -> bool:
-        """Whether this owner knows the others by their identities."""
-        return self._identities is not None
-
     @cached_property
     def _identities(self) -> Identities | None:
         return read_identities(self._node.identity, self._client)
-
-    def _purpose(self, begun: int, nonce: bytes) -> Purpose:
-        return Purpose("sum", self._state.run, begun, nonce)
 
     def _stored(self) -> Arrays:
         stored = self._state.ephemeral(_STORED)
@@ -658,6 +634,16 @@ class MaskedUpdates:
                 "The server asked for a secure sum that this client has not joined.", "not-sent-yet"
             )
         return stored
+
+
+def _stage(state: Arrays) -> SumStage:
+    return SumStage.from_arrays(below(_STAGE, state))
+
+
+def _at(stage: SumStage, state: Arrays) -> Arrays:
+    """What is stored: of which sum, as in ``state``, and the new stage."""
+    of_sum = {name: array for name, array in state.items() if not name.startswith(_STAGE)}
+    return {**of_sum, **{_STAGE + name: array for name, array in stage.to_arrays().items()}}
 
 
 def _of(state: Arrays) -> Summed:
@@ -861,9 +847,9 @@ class SecureSums:
         if len(keys) < len(members):
             return None
         participants = participants_message(keys, dict.fromkeys(keys, 0))
-        some = Session.from_arrays(
-            min(keys), self._round, {**participants, PRIVATE: nonce, NONCE: nonce}
-        )
+        public = {client: answer[PUBLIC].tobytes() for client, answer in sorted(keys.items())}
+        sizes = dict.fromkeys(public, 0)
+        some = Session(min(keys), b"", public, sizes, nonce.tobytes(), self._round)
         self._pinned = all((answer[SIGNATURES] != UNSIGNED).any() for answer in keys.values())
         beside = neighbors(some.number, sorted(keys), self._pinned, self._apart_here(keys))
 

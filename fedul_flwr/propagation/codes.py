@@ -22,30 +22,8 @@ from scipy import sparse
 from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.data.types import Bytes, Floats, Ints, blocks, check_num_bits
 from fedul_flwr.errors import UserError
+from fedul_flwr.secure.noise import gaussians
 from fedul_flwr.secure.similarity import Codes, HammingDistances
-
-
-def uniforms(raw: NDArray[np.uint64]) -> Floats:
-    """Uniform numbers in [0, 1), multiples of 2^-53, one from each of ``raw``; same shape."""
-    return np.asarray((raw >> np.uint64(11)) * 2.0**-53)
-
-
-def gaussians(raw: NDArray[np.uint64]) -> Floats:
-    """Unit Gaussian numbers, one for each of ``raw`` (Box and Muller 1958).
-
-    Parameters
-    ----------
-    raw : ``(n,)``, random bits; n must be even, as each pair gives two numbers.
-
-    Returns
-    -------
-    float64 ``(n,)``, at most √(106 log 2) = 8.6 in absolute value.
-    """
-    uniform = uniforms(raw)
-    radius = np.sqrt(-2 * np.log1p(-uniform[0::2]))
-    angle = 2 * np.pi * uniform[1::2]
-    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).ravel()
-
 
 SEED_BYTES = 32
 NUM_BITS = 4096
@@ -60,7 +38,7 @@ def projections(seed: bytes, num_features: int, num_bits: int) -> Iterator[Float
 
     The numbers are the same for all who have the seed: NumPy guarantees a stable raw stream of a
     bit generator, but not of ``standard_normal``. Gaussians are therefore computed from that stream
-    (:func:`~fedul_flwr.propagation.codes.gaussians`). Projection l does not depend on
+    (:func:`~fedul_flwr.secure.noise.gaussians`). Projection l does not depend on
     ``num_bits``: a short code is the start of a long one.
 
     Parameters

@@ -17,12 +17,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import combinations
+from types import NoneType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bytes, below, check_num_bits
+from fedul_flwr.data.types import Bytes, check_num_bits
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.secure.hamming.ot import OT
 from fedul_flwr.secure.hamming.paillier import PAILLIER
@@ -40,21 +41,14 @@ from fedul_flwr.secure.messages import (
     subjects,
 )
 from fedul_flwr.secure.session import (
-    ATTEMPT,
-    CONTENT_KEY,
     FEWEST,
     FEWEST_BYTES,
     FEWEST_SEALED,
     FROM,
     KEY_BYTES,
-    MASK_ROOTS,
-    MASK_SHARE,
     NONCE,
-    PARTICIPANTS,
-    PRIVATE,
     PUBLIC,
     SIGNATURES,
-    SIZES,
     TO,
     Session,
     bytes_array,
@@ -75,6 +69,7 @@ from fedul_flwr.secure.similarity import (
     Task,
     TooFewClientsError,
 )
+from fedul_flwr.secure.stored import Counts, Rows, Stored
 
 KEYS, SHARES, OFFER, ANSWER, REVEAL = STEPS = ("keys", "shares", "offer", "answer", "reveal")
 
@@ -89,8 +84,9 @@ COMMITMENT, COMMITMENTS = "commitment", "commitments"
 """Arrays: a hash of a client's share and of its seed of before; those of all participants, in their
 order."""
 
-SHARE, RUN_SEED, CONFIRM, CODES, STATE = "share", "run-seed", "confirm", "codes", "state/"
-"""Arrays a client sends its peers or remembers; ``STATE`` is the prefix of the protocol's own."""
+SHARE, RUN_SEED, CONFIRM = "share", "run-seed", "confirm"
+CONTENT_KEY, MASK_SHARE = "content-key", "mask-share"
+"""Arrays a client sends its peers, beside those of the protocol for two clients."""
 
 SENDS: Mapping[str, tuple[str, str]] = {
     PUBLIC: ("a public key of this propagation", "the server and all clients"),
@@ -110,7 +106,83 @@ SENDS: Mapping[str, tuple[str, str]] = {
 }
 """Arrays of replies, see :attr:`fedul_flwr.secure.similarity.SimilarityBackend.sends`."""
 
-Handler = Callable[[PairwiseHamming, Arrays, Arrays, Task], tuple[Arrays, dict[str, NDArray[Any]]]]
+
+# What a client keeps
+
+
+class Seeds(Stored):
+    """A client's share of the seed, and the seed that it has used before in this run, if any."""
+
+    share: bytes
+    run_seed: bytes
+
+    @property
+    def commitment(self) -> bytes:
+        """A hash of both, from which neither follows, as the share is random."""
+        return hashlib.sha256(b"fedul-flwr share 1" + self.share + self.run_seed).digest()
+
+    def message(self) -> dict[str, NDArray[Any]]:
+        """What is sealed for peers."""
+        used = {RUN_SEED: bytes_array(self.run_seed)} if self.run_seed else {}
+        return {SHARE: bytes_array(self.share), **used}
+
+
+class DistanceStage(Stored):
+    """What a client keeps after a step of encrypted distances."""
+
+
+class Committed(DistanceStage):
+    """After ``keys``; the seed is public, or empty where it is a secret of the clients."""
+
+    private: bytes
+    nonce: bytes
+    public_seed: bytes
+    seeds: Seeds
+
+
+class Shared(DistanceStage):
+    """After ``shares``; with the ``commitments`` of all participants."""
+
+    session: Session
+    public_seed: bytes
+    seeds: Seeds
+    commitments: Rows
+    of_protocol: Arrays
+
+
+class Coded(DistanceStage):
+    """After ``offer``; ``confirm`` is a hash of the seed that its codes are of."""
+
+    session: Session
+    confirm: bytes
+    codes: Bytes
+    of_protocol: Arrays
+
+
+class Answered(DistanceStage):
+    """After ``answer``."""
+
+    session: Session
+    codes: Bytes
+    of_protocol: Arrays
+
+
+class Revealed(DistanceStage):
+    """After ``reveal``, and for the sums of labels that follow.
+
+    Attributes
+    ----------
+    sizes : numbers of points of the participants that are left.
+    roots : secrets with each other one of them, for masks.
+    attempt : the last sum of labels; none is -1.
+    """
+
+    sizes: Counts
+    roots: Rows
+    attempt: int = -1
+
+
+Reply = dict[str, NDArray[Any]]
 
 
 def respond(
@@ -120,27 +192,28 @@ def respond(
     step = message.get(STEP)
     if step is None or step.dtype != np.int64 or step.shape != () or not 0 <= step < len(STEPS):
         raise UserError("The server sent no step of encrypted distances.", "server-out-of-turn")
-    if remembered.get(STEP, 0) != step:
+    stage = DistanceStage.from_arrays(remembered) if remembered else None
+    before, handler = _HANDLERS[STEPS[int(step)]]
+    if type(stage) is not before:
         raise UserError(
             f"The server asked for step {STEPS[int(step)]!r} out of turn.", "server-out-of-turn"
         )
     try:
-        remembered, reply = _HANDLERS[STEPS[int(step)]](protocol, remembered, message, task)
+        stage, reply = handler(protocol, stage, message, task)
     except PeerError as error:  # this propagation has ended: nothing of it is needed any more
         return complain(error)
-    return {**remembered, STEP: np.array(step + 1, np.int64)}, reply
+    return stage.to_arrays(), reply
 
 
 def mask_keys(
     remembered: Arrays, task: Task, unlabeled: Mapping[int, int], attempt: int
 ) -> tuple[Arrays, dict[int, bytes]]:
     """Keys of the masks between this client and the other participants of a sum of labels."""
-    if MASK_ROOTS not in remembered or attempt <= remembered.get(ATTEMPT, -1):
+    stage = DistanceStage.from_arrays(remembered) if remembered else None
+    if not isinstance(stage, Revealed) or attempt <= stage.attempt:
         raise UserError("The server asked for the sum of labels out of turn.", "server-out-of-turn")
     require_enough(unlabeled)
-    participants = remembered[PARTICIPANTS].tolist()
-    roots = dict(zip(participants, remembered[MASK_ROOTS], strict=True))
-    sizes = dict(zip(participants, remembered[SIZES].tolist(), strict=True))
+    sizes = stage.sizes
     if task.client not in unlabeled or not all(
         client in sizes and 0 <= count <= sizes[client] for client, count in unlabeled.items()
     ):
@@ -154,117 +227,117 @@ def mask_keys(
             f"xclp.min-labeled-clients = {task.min_labeled_clients}.",
             "server-asks-too-much",
         )
-    keys = {
-        peer: mask_key(roots[peer].tobytes(), attempt) for peer in unlabeled if peer != task.client
-    }
-    return {**remembered, ATTEMPT: np.array(attempt, np.int64)}, keys
+    keys = {peer: mask_key(stage.roots[peer], attempt) for peer in unlabeled if peer != task.client}
+    return Revealed(sizes, stage.roots, attempt).to_arrays(), keys
 
 
 # The five steps
 
 
 def _keys(
-    protocol: PairwiseHamming, remembered: Arrays, message: Arrays, task: Task
-) -> tuple[Arrays, dict[str, NDArray[Any]]]:
-    del protocol, remembered
+    protocol: PairwiseHamming, before: None, message: Arrays, task: Task
+) -> tuple[Committed, Reply]:
+    del protocol, before
     origin = f"The server sent in step {KEYS!r}"
-    nonce = checked_array(origin, message, NONCE, np.uint8, (KEY_BYTES,))
-    private, public = new_key(_purpose(task, nonce.tobytes()), task.identities)
+    nonce = checked_array(origin, message, NONCE, np.uint8, (KEY_BYTES,)).tobytes()
+    private, public = new_key(_purpose(task, nonce), task.identities)
     if (SEED in message) != task.seed_is_public:
         raise UserError(
             "The server and this client differ in whether the seed is a secret.",
             "server-asks-too-much",
         )
+    public_seed = b""
     if task.seed_is_public:
-        private[SEED] = checked_array(origin, message, SEED, np.uint8, (KEY_BYTES,))
-    private[SHARE] = bytes_array(os.urandom(KEY_BYTES))
-    if task.run_seed and not task.seed_is_public:
-        private[RUN_SEED] = bytes_array(task.run_seed)
-    reply: dict[str, NDArray[Any]] = {
+        public_seed = checked_array(origin, message, SEED, np.uint8, (KEY_BYTES,)).tobytes()
+    seeds = Seeds(os.urandom(KEY_BYTES), b"" if task.seed_is_public else task.run_seed)
+    reply: Reply = {
         POINTS: np.array(task.num_points, np.int64),
-        COMMITMENT: bytes_array(_commitment(_seeds(private))),
+        COMMITMENT: bytes_array(seeds.commitment),
     }
-    return private, {**public, **reply}
+    return Committed(private, nonce, public_seed, seeds), {**public, **reply}
 
 
 def _shares(
-    protocol: PairwiseHamming, remembered: Arrays, message: Arrays, task: Task
-) -> tuple[Arrays, dict[str, NDArray[Any]]]:
-    purpose = _purpose(task, remembered[NONCE].tobytes())
-    private = remembered[PRIVATE].tobytes()
-    session = join(task.client, private, message, task.num_points, purpose)
+    protocol: PairwiseHamming, before: Committed, message: Arrays, task: Task
+) -> tuple[Shared, Reply]:
+    purpose, seeds = _purpose(task, before.nonce), before.seeds
+    session = join(task.client, before.private, message, task.num_points, purpose)
     require_signed(session, message, purpose, task.identities)
     shape = (len(session.public), KEY_BYTES)
-    commitments = checked_array("The server sent", message, COMMITMENTS, np.uint8, shape)
+    rows = checked_array("The server sent", message, COMMITMENTS, np.uint8, shape)
+    commitments = dict(zip(session.public, map(np.ndarray.tobytes, rows), strict=True))
     result = protocol.prepare(_party(session, session.peers, task))
-    seeds = _seeds(remembered)
-    reply = _post(session, SHARES, result, dict.fromkeys(session.peers, seeds))
-    to_store = {name: remembered[name] for name in (SEED,) if name in remembered} | seeds
-    to_store[COMMITMENTS] = commitments
-    return {**to_store, **session.as_arrays(), **_state(result)}, reply
+    reply = _post(session, SHARES, result, dict.fromkeys(session.peers, seeds.message()))
+    return Shared(session, before.public_seed, seeds, commitments, result.state), reply
 
 
 def _offer(
-    protocol: PairwiseHamming, remembered: Arrays, message: Arrays, task: Task
-) -> tuple[Arrays, dict[str, NDArray[Any]]]:
-    session = Session.from_arrays(task.client, task.server_round, remembered)
+    protocol: PairwiseHamming, before: Shared, message: Arrays, task: Task
+) -> tuple[Coded, Reply]:
+    session = before.session
     inbox = _open(session, SHARES, message)
-    commitments = dict(zip(session.public, remembered[COMMITMENTS], strict=True))
-    seeds = {task.client: _seeds(remembered)}
+    seeds = {task.client: before.seeds}
     for peer, arrays in inbox.items():
         with messages_from(peer):
-            names = [SHARE, *([RUN_SEED] if RUN_SEED in arrays else [])]
-            sent = {name: _pop_bytes(peer, SHARES, arrays, name) for name in names}
-            seeds[peer] = {name: bytes_array(value) for name, value in sent.items()}
-            if _commitment(seeds[peer]) != commitments[peer].tobytes():
+            share = _pop_bytes(peer, SHARES, arrays, SHARE)
+            used = _pop_bytes(peer, SHARES, arrays, RUN_SEED) if RUN_SEED in arrays else b""
+            seeds[peer] = Seeds(share, used)
+            if seeds[peer].commitment != before.commitments[peer]:
                 raise UserError(
                     f"Client {peer} sent another share than that of its commitment.", "peer-cheated"
                 )
     seed = _seed(session, seeds)
-    confirm = {CONFIRM: bytes_array(hashlib.sha256(seed + b"confirm").digest())}
-    codes = task.encode(remembered[SEED].tobytes() if task.seed_is_public else seed)
-    result = protocol.offer(_party(session, inbox, task), below(STATE, remembered), codes, inbox)
-    reply = _post(session, OFFER, result, dict.fromkeys(inbox, confirm))
+    confirm = hashlib.sha256(seed + b"confirm").digest()
+    besides = {peer: {CONFIRM: bytes_array(confirm)} for peer in inbox}
+    codes = task.encode(before.public_seed if task.seed_is_public else seed)
+    result = protocol.offer(_party(session, inbox, task), before.of_protocol, codes, inbox)
+    reply = _post(session, OFFER, result, besides)
     reply[OWN_DISTANCES] = _within(codes, task.num_bits)
-    return {**session.as_arrays(), **confirm, CODES: codes, **_state(result)}, reply
+    return Coded(session, confirm, codes, result.state), reply
 
 
 def _answer(
-    protocol: PairwiseHamming, remembered: Arrays, message: Arrays, task: Task
-) -> tuple[Arrays, dict[str, NDArray[Any]]]:
-    session = Session.from_arrays(task.client, task.server_round, remembered)
+    protocol: PairwiseHamming, before: Coded, message: Arrays, task: Task
+) -> tuple[Answered, Reply]:
+    session, codes = before.session, before.codes
     inbox = _open(session, OFFER, message)
     for peer, arrays in inbox.items():
         with messages_from(peer):
             confirmed = _pop_bytes(peer, OFFER, arrays, CONFIRM)
-            if not hmac.compare_digest(confirmed, remembered[CONFIRM].tobytes()):
+            if not hmac.compare_digest(confirmed, before.confirm):
                 raise UserError(
                     f"Clients {task.client} and {peer} have made different seeds.", "peer-cheated"
                 )
-    codes = remembered[CODES]
-    result = protocol.answer(_party(session, inbox, task), below(STATE, remembered), codes, inbox)
+    result = protocol.answer(_party(session, inbox, task), before.of_protocol, codes, inbox)
     masks = {peer: {MASK_SHARE: session.mask_share(peer)} for peer in inbox}
-    reply = _post(session, ANSWER, result, masks)
-    return {**session.as_arrays(), CODES: codes, **_state(result)}, reply
+    return Answered(session, codes, result.state), _post(session, ANSWER, result, masks)
 
 
 def _reveal(
-    protocol: PairwiseHamming, remembered: Arrays, message: Arrays, task: Task
-) -> tuple[Arrays, dict[str, NDArray[Any]]]:
-    session = Session.from_arrays(task.client, task.server_round, remembered)
+    protocol: PairwiseHamming, before: Answered, message: Arrays, task: Task
+) -> tuple[Revealed, Reply]:
+    session = before.session
     inbox = _open(session, ANSWER, message)
     shares = {}
     for peer, arrays in inbox.items():
         with messages_from(peer):
             shares[peer] = _pop_bytes(peer, ANSWER, arrays, MASK_SHARE)
     party = _party(session, inbox, task)
-    result = protocol.reveal(party, below(STATE, remembered), remembered[CODES], inbox)
-    return session.mask_roots(shares), _post(session, REVEAL, result, {})
+    result = protocol.reveal(party, before.of_protocol, before.codes, inbox)
+    left = {task.client, *shares}
+    sizes = {client: size for client, size in session.sizes.items() if client in left}
+    return Revealed(sizes, session.mask_roots(shares)), _post(session, REVEAL, result, {})
 
 
-_HANDLERS: Mapping[str, Handler] = dict(
-    zip(STEPS, (_keys, _shares, _offer, _answer, _reveal), strict=True)
-)
+Handler = Callable[[PairwiseHamming, Any, Arrays, Task], tuple[DistanceStage, Reply]]
+_HANDLERS: Mapping[str, tuple[type[DistanceStage | None], Handler]] = {
+    KEYS: (NoneType, _keys),
+    SHARES: (Committed, _shares),
+    OFFER: (Shared, _offer),
+    ANSWER: (Coded, _answer),
+    REVEAL: (Answered, _reveal),
+}
+"""For each step the stage in which it is in turn."""
 
 
 # Helpers of all steps
@@ -330,35 +403,18 @@ def _open(session: Session, step: str, message: Arrays) -> dict[int, dict[str, N
     return inbox
 
 
-def _state(result: StepResult) -> dict[str, NDArray[Any]]:
-    return {STATE + name: array for name, array in result.state.items()}
-
-
-def _seeds(remembered: Arrays) -> dict[str, NDArray[Any]]:
-    """A client's share, and the seed that it has used before if there is one."""
-    return {name: remembered[name] for name in (SHARE, RUN_SEED) if name in remembered}
-
-
-def _commitment(seeds: Arrays) -> bytes:
-    """A hash of a share and of a seed, from which neither follows, as the share is random."""
-    whole = b"".join(seeds[name].tobytes() for name in (SHARE, RUN_SEED) if name in seeds)
-    return hashlib.sha256(b"fedul-flwr share 1" + whole).digest()
-
-
-def _seed(session: Session, seeds: Mapping[int, Arrays]) -> bytes:
+def _seed(session: Session, seeds: Mapping[int, Seeds]) -> bytes:
     """The seed that most of those have who have one, of several the one of the first client that
     has one of these; where nobody has one, a new one from all shares.
 
     So a run has one seed, though its rounds have other clients: more projections of the same
     vectors would tell more of them.
     """
-    before = [
-        seeds[client][RUN_SEED].tobytes() for client in sorted(seeds) if RUN_SEED in seeds[client]
-    ]
+    before = [seeds[client].run_seed for client in sorted(seeds) if seeds[client].run_seed]
     if before:
         ((seed, _),) = Counter(before).most_common(1)  # of equal counts the first one
         return seed
-    return session.seed({client: sent[SHARE].tobytes() for client, sent in seeds.items()})
+    return session.seed({client: sent.share for client, sent in seeds.items()})
 
 
 def _pop_bytes(peer: int, step: str, arrays: dict[str, NDArray[Any]], name: str) -> bytes:
@@ -373,8 +429,6 @@ def _within(codes: Bytes, num_bits: int) -> NDArray[np.uint16]:
     signs = 1 - 2 * np.unpackbits(codes, axis=1).astype(np.float32)
     return ((num_bits - signs @ signs.T) / 2).astype(np.uint16)
 
-
-Sent = dict[str, NDArray[Any]]
 
 MOST_BITS = 2**16 - 8
 """Largest L: distances are uint16."""
@@ -409,9 +463,9 @@ class DistanceServer:
         self._participants: list[int] = []
         self._keys: dict[int, Arrays] = {}
         self._sizes: dict[int, int] = {}
-        self._sent: dict[int, Sent] = {}
+        self._sent: dict[int, Reply] = {}
         self._own_distances: dict[int, NDArray[Any]] = {}
-        self._received: dict[tuple[int, int], Sent] = {}
+        self._received: dict[tuple[int, int], Reply] = {}
 
     def ask(self) -> Mapping[int, Arrays]:
         """The next step's message to each client."""
@@ -522,7 +576,7 @@ class DistanceServer:
         """Distances of the points of all remaining clients."""
         return HammingDistances(self.distances(), self._num_bits)
 
-    def _hear(self, client: int, answer: Sent) -> None:
+    def _hear(self, client: int, answer: Reply) -> None:
         """Store a client's messages to the server and to other clients."""
         step = STEPS[self._step]
         if step == KEYS:
@@ -537,9 +591,9 @@ class DistanceServer:
         if step != REVEAL:
             self._sent[client] = answer
 
-    def _post(self, client: int) -> Sent:
+    def _post(self, client: int) -> Reply:
         """Messages of the remaining clients to one client."""
-        post: Sent = {}
+        post: Reply = {}
         for sender in self._left:
             sent = self._sent[sender]
             if f"{TO}{client}" in sent:

@@ -9,10 +9,9 @@ HKDF-SHA256 (RFC 5869) derives one key per message from the secrets of two clien
 encrypts. Key and ciphertext are bound to the message's context: in another session, round, attempt
 or step, or between other clients, it cannot be decrypted.
 
-All state is arrays, so that each message can be answered by a new process. The server selects the
-participants and forwards their messages. The session's number is a hash of all that the server
-says about them: if it says different things to two clients, they cannot decrypt each other's
-messages. Public keys are authentic if owners have identities
+The server selects the participants and forwards their messages. The session's number is a hash of
+all that the server says about them: if it says different things to two clients, they cannot decrypt
+each other's messages. Public keys are authentic if owners have identities
 (:mod:`fedul_flwr.secure.identities`), or else if the server is semi-honest.
 """
 
@@ -22,7 +21,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeGuard
 
@@ -53,6 +52,7 @@ from fedul_flwr.secure.messages import (
     messages_from,
 )
 from fedul_flwr.secure.similarity import Arrays
+from fedul_flwr.secure.stored import Counts, Rows, Stored
 
 Entropy = Callable[[int], bytes]
 """Function that returns the given number of unpredictable bytes; ``os.urandom`` except in tests."""
@@ -260,10 +260,8 @@ def _sender(address: Address) -> str:
     return f"Client {address.source}'s message of step {address.step!r}"
 
 
-PRIVATE, NONCE, PUBLIC, SIGNATURES = "private-key", "nonce", "public-keys", "signatures"
+NONCE, PUBLIC, SIGNATURES = "nonce", "public-keys", "signatures"
 PARTICIPANTS, SIZES = "participants", "sizes"
-CONTENT_KEY, MASK_SHARE, MASK_ROOTS = "content-key", "mask-share", "mask-roots"
-ATTEMPT = "attempt"
 
 TO, FROM = "to/", "from/"
 """Prefixes of arrays that are sealed for a client, and that come from one."""
@@ -275,8 +273,7 @@ FEWEST = 3
 """Fewest participants: with two, each one could compute the other's part of a sum."""
 
 
-@dataclass(frozen=True)
-class Session:
+class Session(Stored):
     """A client's data about a session with fixed participants.
 
     Attributes
@@ -285,9 +282,9 @@ class Session:
     """
 
     client: int
-    private: bytes = field(repr=False)
-    public: Mapping[int, bytes]
-    sizes: Mapping[int, int]
+    private: bytes
+    public: Rows
+    sizes: Counts
     nonce: bytes
     server_round: int
 
@@ -342,18 +339,9 @@ class Session:
         address = self._address("sum", self.client, peer)
         return bytes_array(derive(self.private, address.info("mask share")))
 
-    def mask_roots(self, shares: Mapping[int, bytes]) -> dict[str, NDArray[Any]]:
-        """State for a masked sum, without the private key."""
-        left = [client for client in self.public if client == self.client or client in shares]
-        roots = [
-            bytes(KEY_BYTES) if peer == self.client else self._mask_root(peer, shares[peer])
-            for peer in left
-        ]
-        return {
-            PARTICIPANTS: np.array(left, np.int64),
-            SIZES: np.array([self.sizes[client] for client in left], np.int64),
-            MASK_ROOTS: bytes_array(b"".join(roots)).reshape(-1, KEY_BYTES),
-        }
+    def mask_roots(self, shares: Mapping[int, bytes]) -> Rows:
+        """Secrets for masks with those who have sent their ``shares`` of them."""
+        return {peer: self._mask_root(peer, shares[peer]) for peer in self.public if peer in shares}
 
     def _mask_root(self, peer: int, share: bytes) -> bytes:
         lower, upper = sorted((self.client, peer))
@@ -369,31 +357,6 @@ class Session:
         address = Address(self.number, 0, "seed", EVERYBODY, EVERYBODY)
         together = b"".join(shares[client] for client in clients.tolist())
         return derive(together, address.info("seed") + clients.tobytes())
-
-    @classmethod
-    def from_arrays(cls, number: int, server_round: int, arrays: Arrays) -> Session:
-        """Restore a session from :meth:`as_arrays`."""
-        clients = arrays[PARTICIPANTS].tolist()
-        return cls(
-            client=number,
-            private=arrays[PRIVATE].tobytes(),
-            public={
-                client: key.tobytes() for client, key in zip(clients, arrays[PUBLIC], strict=True)
-            },
-            sizes=dict(zip(clients, arrays[SIZES].tolist(), strict=True)),
-            nonce=arrays[NONCE].tobytes(),
-            server_round=server_round,
-        )
-
-    def as_arrays(self) -> dict[str, NDArray[Any]]:
-        """State as arrays, without ``own`` and ``server_round``."""
-        return {
-            PRIVATE: bytes_array(self.private),
-            NONCE: bytes_array(self.nonce),
-            PARTICIPANTS: np.array([*self.public], np.int64),
-            PUBLIC: _rows(self.public.values()),
-            SIZES: np.array([self.sizes[client] for client in self.public], np.int64),
-        }
 
     def _secret(self, peer: int) -> bytes:
         if peer not in self._secrets:
@@ -417,14 +380,13 @@ class Session:
 
 def new_key(
     purpose: Purpose, identities: Identities | None
-) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    """A client's state at the start of a session, and its answer: a new public key, signed by the
-    owner's identity if there is one."""
+) -> tuple[bytes, dict[str, NDArray[Any]]]:
+    """A client's private key for a session, and its answer: the public one, signed by the owner's
+    identity if there is one."""
     private = new_private_key(os.urandom)
     public = public_key(private)
     signature = identities.sign(purpose, public) if identities else UNSIGNED
-    private_arrays = {PRIVATE: bytes_array(private), NONCE: bytes_array(purpose.nonce)}
-    return private_arrays, {PUBLIC: bytes_array(public), SIGNATURES: signature}
+    return private, {PUBLIC: bytes_array(public), SIGNATURES: signature}
 
 
 def check_key(origin: str, answer: Arrays) -> None:
@@ -470,13 +432,18 @@ def join(
     Before anything is sealed for them, :func:`require_signed` looks at who they are.
     """
     clients, origin = listed_clients(message, PARTICIPANTS), "The server sent"
-    checked_array(origin, message, PUBLIC, np.uint8, (len(clients), PUBLIC_BYTES))
+    keys = checked_array(origin, message, PUBLIC, np.uint8, (len(clients), PUBLIC_BYTES))
     checked_array(origin, message, SIGNATURES, np.uint8, (len(clients), SIGNATURE_BYTES))
     sizes = checked_array(origin, message, SIZES, np.int64, (len(clients),))
     require_enough(clients)
-    private_arrays = {PRIVATE: bytes_array(private), NONCE: bytes_array(purpose.nonce)}
-    # The client's own values come last, so that the server cannot replace its key.
-    session = Session.from_arrays(number, purpose.server_round, {**message, **private_arrays})
+    session = Session(
+        client=number,
+        private=private,
+        public={client: key.tobytes() for client, key in zip(clients, keys, strict=True)},
+        sizes=dict(zip(clients, sizes.tolist(), strict=True)),
+        nonce=purpose.nonce,
+        server_round=purpose.server_round,
+    )
     if (
         session.public.get(number) != public_key(private)
         or session.sizes[number] != num_points
@@ -521,10 +488,6 @@ def require_enough(clients: Iterable[int] | Ints, fewest: int = FEWEST) -> None:
             f"it takes {fewest} or more.",
             "too-few-clients",
         )
-
-
-def _rows(keys: Iterable[bytes]) -> Bytes:
-    return bytes_array(b"".join(keys)).reshape(-1, PUBLIC_BYTES)
 
 
 def bytes_array(data: bytes) -> Bytes:

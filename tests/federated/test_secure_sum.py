@@ -44,16 +44,10 @@ from fedul_flwr.federated.secure_sum import (
     write_numbers,
 )
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
-from fedul_flwr.secure.session import NONCE
-from fedul_flwr.secure.vector_sum import (
-    HOLDERS,
-    LAST,
-    SEALED,
-    SENDERS,
-    add_vectors,
-    quantize,
-    step_size,
-)
+from fedul_flwr.secure.session import NONCE, Session
+from fedul_flwr.secure.sharing import SEALED
+from fedul_flwr.secure.sum_client import Masked, Member, Offered, Terms
+from fedul_flwr.secure.words import add_vectors, quantize, step_size
 from tests.strategies.test_fedul_priors import THREE, owners_of_two_sets
 from tests.support.fake_fleet import OWNERS as OWNERS_THAT_COME
 from tests.support.fake_fleet import Flock, write_owners
@@ -378,11 +372,14 @@ def test_given_new_keys_when_a_client_has_sent_its_vector_then_no_other_sum_of_t
 ) -> None:
     state = ClientState(RecordDict())
     sums = MaskedUpdates(settings(**SUM), NodeConfig.parse({"partition-id": 0}), state, no_part)
-    before = {LAST: np.array(5), HOLDERS: np.arange(3)} | ({SENDERS: np.arange(3)} if sent else {})
-    state.set_ephemeral("secure-sum", before)
+    member = Member(Session(0, b"", {}, {}, b"", 1), False, frozenset(), {})
+    terms = Terms((0, 1, 2), (0, 1, 2), 3, b"")
+    before = Masked(5, member, terms, {}) if sent else Offered(5, member, terms, b"", b"", b"")
+    stored = {f"stage/{name}": array for name, array in before.to_arrays().items()}
+    state.set_ephemeral("secure-sum", stored)
     arrays = {NONCE: np.zeros(32, np.uint8)}
     sums.on_phase(KEYS, Content(arrays=arrays, values={BEGUN: 1}))
-    assert state.ephemeral("secure-sum")[LAST] == last
+    assert state.ephemeral("secure-sum")["stage/last"] == last
 
 
 def test_given_an_update_when_noise_is_added_then_it_has_its_deviation_in_whole_steps() -> None:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.secure import vector_sum
-from fedul_flwr.secure.vector_sum import SumServer, Tail
+from fedul_flwr.secure import sum_client
+from fedul_flwr.secure.sum_server import SumServer
+from fedul_flwr.secure.words import Tail
 from tests.federated.test_lying_server import FULL_BATCHES, VICTIM, ask_again, run
 from tests.secure.test_withheld_shares import without
 from tests.support.lying_server import Owners, cosine, opened_sums
@@ -52,7 +53,7 @@ def test_given_shares_of_one_owner_that_are_withheld_then_the_others_do_not_sign
 ) -> None:
     """The control: two sums of one model, both over all as all have signed, tell an update."""
     if not checked:
-        monkeypatch.setattr(vector_sum, "_refuse_withheld", lambda *_: None)
+        monkeypatch.setattr(sum_client, "_refuse_withheld", lambda *_: None)
     owners, sums = Owners(tmp_path, 5, **{"fixed-clients": True}), opened_sums(monkeypatch)
     ask_again(monkeypatch, as_round=None, without=None)
     numbers = withhold(monkeypatch)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import read_columns
+from fedul_flwr.data.exact_sums import DIGITS, exact_sums
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.data.standardize import MEANS, SCALES, moments
@@ -24,7 +25,7 @@ from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.messages import KEYS, PART, SHARES, UNMASK, phase_of
 from fedul_flwr.federated.secure_sum import OF
 from fedul_flwr.federated.stages.columns import received_scaling
-from fedul_flwr.secure.vector_sum import DIGITS, exact_sums, whole_words
+from fedul_flwr.secure.words import whole_words
 from tests.run.test_vector_runs import QUICK, SETS, write_owners
 from tests.support import runs
 from tests.support.identities import identities, write_identity

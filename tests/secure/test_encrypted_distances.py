@@ -12,19 +12,24 @@ from fedul_flwr.propagation.codes import hamming
 from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
     CONFIRM,
+    CONTENT_KEY,
     OFFER,
     REVEAL,
-    RUN_SEED,
     SEED,
     SHARE,
     SHARES,
     STEP,
     STEPS,
+    Answered,
+    Coded,
     DistanceServer,
+    DistanceStage,
+    Seeds,
+    Shared,
     mask_keys,
 )
 from fedul_flwr.secure.messages import COMPLAINT
-from fedul_flwr.secure.session import CONTENT_KEY, PRIVATE, PUBLIC, Session
+from fedul_flwr.secure.session import PUBLIC
 from fedul_flwr.secure.similarity import Arrays, TooFewClientsError
 from tests.support.refusals import refuses
 from tests.support.toy_protocol import FOUR, PUBLIC_SEED, Group, group
@@ -35,6 +40,11 @@ GROUPS: dict[str, dict[int, int]] = {
     "five, one without points": {7: 3, 3: 0, 8: 5, 1: 1, 20: 2},
     "three without points": {0: 0, 1: 0, 2: 0},
 }
+
+
+def shared(played: Group, client: int) -> Shared:
+    """What a client keeps once it has sent its share of the seed."""
+    return Shared.from_arrays(played.memories[client])
 
 
 def assert_is_h(server: DistanceServer, played: Group, left: list[int]) -> None:
@@ -71,20 +81,15 @@ def test_the_server_lacks_the_seed_if_it_lacks_one_share_of_this_session() -> No
     earlier, played = group(FOUR), group(FOUR)
     for one in (earlier, played):
         one.play(until=OFFER)
-    before, shares = (
-        {client: memory[SHARE].tobytes() for client, memory in one.memories.items()}
-        for one in (earlier, played)
-    )
-    known = Session.from_arrays(1, 7, played.memories[1])
+    stages = [{client: shared(one, client) for client in FOUR} for one in (earlier, played)]
+    before, shares = ({c: stage.seeds.share for c, stage in found.items()} for found in stages)
+    known = stages[1][1].session
     seed = known.seed(shares)
     for client in FOUR:
         guesses = [before[client], *(shares[peer] for peer in FOUR if peer != client), bytes(32)]
         for guess in guesses:
             assert known.seed({**shares, client: guess}) != seed
-    keys = {
-        memory[PRIVATE].tobytes() for one in (earlier, played) for memory in one.memories.values()
-    }
-    assert len(keys) == 8
+    assert len({stage.session.private for found in stages for stage in found.values()}) == 8
 
 
 SIX = {4: 5, 1: 3, 9: 6, 2: 4, 0: 2, 5: 3}
@@ -232,16 +237,17 @@ def test_clients_that_made_different_seeds_notice() -> None:
 )
 def test_what_a_peer_sealed_wrongly_is_complained_about(at: str, sent: str, arrays: Arrays) -> None:
     played, received = told_so_far(at)
-    peer = Session.from_arrays(4, 7, played.memories[4])
-    sealed = peer.seal(1, sent, arrays, os.urandom)
+    stage = DistanceStage.from_arrays(played.memories[4])
+    assert isinstance(stage, Shared | Coded | Answered)
+    sealed = stage.session.seal(1, sent, arrays, os.urandom)
     assert complaint(played, 1, {**received, "from/4": sealed}) == 4
 
 
 def test_given_a_seed_that_was_not_committed_to_then_its_sender_is_complained_about() -> None:
     played, received = told_so_far(OFFER)
-    peer = Session.from_arrays(4, 7, played.memories[4])
-    share = {SHARE: played.memories[4][SHARE], RUN_SEED: np.zeros(32, np.uint8)}
-    sealed = peer.seal(1, SHARES, share, os.urandom)
+    stage = shared(played, 4)
+    seeds = Seeds(stage.seeds.share, bytes(32)).message()
+    sealed = stage.session.seal(1, SHARES, seeds, os.urandom)
     assert complaint(played, 1, {**received, "from/4": sealed}) == 4
 
 

@@ -16,10 +16,8 @@ from fedul_flwr.secure.messages import PeerError
 from fedul_flwr.secure.session import (
     CAPSULE_BYTES,
     EVERYBODY,
-    MASK_ROOTS,
     NONCE,
     PARTICIPANTS,
-    PRIVATE,
     PUBLIC,
     SIGNATURES,
     SIZES,
@@ -104,7 +102,7 @@ def test_too_few_participants_are_refused(count: int) -> None:
 
 def test_a_key_that_the_server_tells_does_not_become_the_clients_own() -> None:
     # With it the server could read all that this client says and hears.
-    foreign = {PRIVATE: bytes_array(bytes([77]) * 96), NONCE: bytes_array(bytes(32))}
+    foreign = {"private": bytes_array(bytes([77]) * 96), NONCE: bytes_array(bytes(32))}
     session = joined(5, {**TOLD, **foreign})
     assert (session.private, session.nonce) == (KEYS[5], SERVERS)
 
@@ -162,8 +160,8 @@ def test_what_is_for_several_opens_with_its_key() -> None:
 
 def test_a_session_is_the_same_after_it_was_remembered() -> None:
     session = joined(9)
-    assert Session.from_arrays(9, ROUND, session.as_arrays()) == session
-    assert {array.dtype.kind for array in session.as_arrays().values()} == {"i", "u"}
+    assert Session.from_arrays(session.to_arrays()) == session
+    assert {array.dtype.kind for array in session.to_arrays().values()} == {"i", "u"}
 
 
 def test_the_number_by_hand() -> None:
@@ -196,7 +194,7 @@ def test_what_keys_are_derived_from_by_hand() -> None:
     assert joined(2).mask_share(5).tobytes() == shares[0]
     root = derive(secret + b"".join(shares), Address(number, 0, "sum", 2, 5).info("masks"))
     arrived = {peer: joined(peer).mask_share(5).tobytes() for peer in CLIENTS if peer != 5}
-    assert session.mask_roots(arrived)[MASK_ROOTS][0].tobytes() == root
+    assert session.mask_roots(arrived)[2] == root
     everybody = Address(b"", 3, "sum", EVERYBODY, EVERYBODY)
     assert mask_key(bytes(32), 3) == derive(bytes(32), everybody.info("mask"))
     everybody = Address(number, 0, "seed", EVERYBODY, EVERYBODY)

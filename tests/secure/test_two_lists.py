@@ -11,23 +11,20 @@ import numpy as np
 import pytest
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure import vector_sum
+from fedul_flwr.secure import sharing, sum_client
 from fedul_flwr.secure.identities import UNSIGNED
 from fedul_flwr.secure.session import SIGNATURES
-from fedul_flwr.secure.vector_sum import (
-    OPENED,
-    PAIR_KEYS,
-    PAIR_SHARES,
-    SELF_SHARES,
-    SENDERS,
-    SURVIVORS,
-    Mask,
-    open_secret,
-    unmask,
-)
-from tests.secure.test_vector_sum import Arrays, Party, vectors
+from fedul_flwr.secure.sharing import PAIR_KEYS, PAIR_SHARES, SELF_SHARES, SURVIVORS, open_secret
+from fedul_flwr.secure.sum_client import Masked, Signed, unmask
+from fedul_flwr.secure.words import Mask, add_masks
+from tests.support.sum_party import Arrays, Party, vectors
 
 VICTIM = 0
+
+
+def unsigned(stage: Masked) -> Masked:
+    """The stage of an owner that has forgotten its signature."""
+    return Masked(stage.last, stage.member, stage.terms, stage.opened)
 
 
 class Split:
@@ -46,10 +43,14 @@ class Split:
         self.shares: tuple[dict[int, bytes], dict[int, bytes]] = ({}, {})
         holders = self.server._holders[VICTIM]
         for client in {*colluders} & {*holders}:
-            state = self.party.state[client]
-            row = state[OPENED][state[SENDERS].tolist().index(VICTIM)]
+            rows = sharing.share_rows(self.masked_stage(client).opened[VICTIM])
             for kind in (0, 1):
-                self.shares[kind][holders.index(client)] = row[kind].tobytes()
+                self.shares[kind][holders.index(client)] = rows[kind].tobytes()
+
+    def masked_stage(self, client: int) -> Masked:
+        stage = self.party.stage(client)
+        assert isinstance(stage, Masked)
+        return stage
 
     def message(self, listed: Sequence[int], asked: Collection[int]) -> Arrays:
         message: Arrays = {SURVIVORS: np.array(listed, np.int64)}
@@ -57,9 +58,8 @@ class Split:
             return message
         signed: dict[int, Any] = {}
         for client in {*asked, *self.colluders} & {*listed}:
-            state = self.party.state[client]
-            kept = {k: v for k, v in state.items() if client not in self.colluders or k != "signed"}
-            self.party.state[client] = kept
+            if client in self.colluders:
+                self.party.store(client, unsigned(self.masked_stage(client)))
             with suppress(UserError):
                 signed |= self.party.signatures(message, [client])
         return {**message, SIGNATURES: np.stack([signed.get(c, UNSIGNED) for c in listed])}
@@ -69,14 +69,13 @@ class Split:
         holders = self.server._holders[VICTIM]
         listed = message[SURVIVORS].tolist()
         for client in {*clients} & {*holders}:
-            state, answer = self.party.state[client], None
+            stage, answer = self.masked_stage(client), None
             with suppress(UserError):
-                _, answer = unmask(state, client, message, self.party.identities[client])
+                _, answer = unmask(stage, message, self.party.identities[client])
             if answer is None:
                 continue
-            senders = state[SENDERS].tolist()
             kind, name = (0, SELF_SHARES) if VICTIM in listed else (1, PAIR_SHARES)
-            rows = [peer for peer in senders if (peer in listed) == (VICTIM in listed)]
+            rows = [peer for peer in stage.opened if (peer in listed) == (VICTIM in listed)]
             share = answer[name][rows.index(VICTIM)]
             self.shares[kind][holders.index(client)] = share.tobytes()
 
@@ -88,14 +87,14 @@ class Split:
         own, keys = (open_secret(dict(sorted(kind.items())[:needed])) for kind in self.shares)
         assert own is not None
         assert keys is not None
-        masks = [Mask(vector_sum._self_key(own, 1, VICTIM), added=False)]
+        masks = [Mask(sharing.self_key(own, 1, VICTIM), added=False)]
         for peer, row in zip(
             self.server._peers[VICTIM], self.server._answers[VICTIM][PAIR_KEYS], strict=True
         ):
-            key = vector_sum._open_pair_key(keys, row)
+            key = sharing.open_pair_key(keys, row)
             masks.append(Mask(key, added=peer < VICTIM))
         read = self.masked[VICTIM].copy()
-        vector_sum.add_masks(read, masks)
+        add_masks(read, masks)
         return bool((read == self.words[VICTIM]).all())
 
 
@@ -147,7 +146,7 @@ def test_given_half_of_the_shares_without_identities_then_one_colluder_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The control of two thirds."""
-    monkeypatch.setattr(vector_sum, "threshold", lambda holders, pinned: holders // 2 + 1)
+    monkeypatch.setattr(sharing, "threshold", lambda holders, pinned: holders // 2 + 1)
     assert read_by_two_lists(11, False, [1])
     assert not read_by_two_lists(11, False, [])
 
@@ -157,17 +156,17 @@ def test_given_owners_that_sign_twice_then_two_colluders_read(
 ) -> None:
     """The control of one signature for each sum."""
     assert not read_by_two_lists(10, True, [1, 2], twice=True)
-    confirm = vector_sum.confirm
+    confirm, honest = sum_client.confirm, sum_client.unmask
 
-    def forgetful(state: Arrays, *given: Any) -> Any:
-        return state, confirm({k: v for k, v in state.items() if k != "signed"}, *given)[1]
+    def forgetful(stage: Masked, *given: Any) -> Any:
+        return unsigned(stage), confirm(unsigned(stage), *given)[1]
 
-    monkeypatch.setattr("tests.secure.test_vector_sum.confirm", forgetful)
-    honest = vector_sum.unmask
+    def opening(stage: Masked, message: Arrays, *given: Any) -> Any:
+        signed = tuple(message[SURVIVORS].tolist())
+        own = Signed(stage.last, stage.member, stage.terms, stage.opened, signed)
+        return honest(own, message, *given)
 
-    def opening(state: Arrays, client: int, message: Arrays, *given: Any) -> Any:
-        return honest({**state, "signed": message[SURVIVORS]}, client, message, *given)
-
+    monkeypatch.setattr("tests.support.sum_party.confirm", forgetful)
     monkeypatch.setattr("tests.secure.test_two_lists.unmask", opening)
     assert read_by_two_lists(10, True, [1, 2], twice=True)
 
@@ -175,5 +174,5 @@ def test_given_owners_that_sign_twice_then_two_colluders_read(
 def test_given_signatures_of_half_then_two_colluders_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control of :func:`quorum`: with half of all, those who sign both lists are two of ten."""
     assert not read_by_two_lists(10, True, [1, 2])
-    monkeypatch.setattr(vector_sum, "quorum", lambda participants: participants // 2 + 1)
+    monkeypatch.setattr(sharing, "quorum", lambda participants: participants // 2 + 1)
     assert read_by_two_lists(10, True, [1, 2])

@@ -9,19 +9,21 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import pytest
 
-from fedul_flwr.secure import vector_sum
-from fedul_flwr.secure.vector_sum import (
+from fedul_flwr.secure import sum_client
+from fedul_flwr.secure.sharing import (
     SEALED,
-    SENDERS,
+    SELF_SHARES,
     SHARE_SENDERS,
-    Mask,
     degree,
     neighbors,
     open_secret,
+    self_key,
     threshold,
 )
-from tests.secure.test_vector_sum import Arrays, Party, total, vectors
+from fedul_flwr.secure.sum_client import Masked
+from fedul_flwr.secure.words import Mask, add_masks, add_vectors
 from tests.support.refusals import refuses
+from tests.support.sum_party import Arrays, Party, total, vectors
 
 
 def without(shares: Arrays, withheld: Collection[int]) -> Arrays:
@@ -51,18 +53,17 @@ def sum_of_part(party: Party, part: Collection[int]) -> list[int]:
         message = server.signed_list(party.signatures(message, party.clients))
     shares: dict[int, dict[int, bytes]] = {client: {} for client in part}
     for client in part:
-        senders = party.state[client][SENDERS].tolist()
-        _, answer = vector_sum.unmask(
-            party.state[client], client, message, party.identities[client]
-        )
-        for peer, share in zip(senders, answer[vector_sum.SELF_SHARES], strict=True):
+        stage = party.stage(client)
+        assert isinstance(stage, Masked)
+        answer = party.unmask(client, message)
+        for peer, share in zip(stage.opened, answer[SELF_SHARES], strict=True):
             shares[peer][server._holders[peer].index(client)] = share.tobytes()
-    read = vector_sum.add_vectors([masked[client] for client in sorted(part)])
+    read = add_vectors([masked[client] for client in sorted(part)])
     for client, opened in shares.items():
         secret = open_secret(dict(sorted(opened.items())[: server._needed]))
         assert secret is not None
-        mask = Mask(vector_sum._self_key(secret, server.number, client), added=False)
-        vector_sum.add_masks(read, [mask])
+        mask = Mask(self_key(secret, server.number, client), added=False)
+        add_masks(read, [mask])
     assert read.tolist() == total(words, part)
     return read.tolist()
 
@@ -81,7 +82,7 @@ def test_given_no_look_at_who_sent_shares_then_a_sum_without_one_is_read(
     pinned: bool, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control."""
-    monkeypatch.setattr(vector_sum, "_refuse_withheld", lambda *_: None)
+    monkeypatch.setattr(sum_client, "_refuse_withheld", lambda *_: None)
     sum_of_part(Party(range(count), pinned), range(1, count))
 
 

@@ -124,7 +124,7 @@ def test_a_new_propagation_begins_with_nothing_of_the_one_before(secure: str) ->
     before = [played.state(client).ephemeral(STORED) for client in range(4)]
     played.lost = lambda phase, number, client: False
     assert_same(played.propagate(), parties("plaintext").propagate())
-    keys = "backend/mask-roots"
+    keys = "backend/roots"
     for client, memory in enumerate(before):
         assert memory[keys].tobytes() != played.state(client).ephemeral(STORED)[keys].tobytes()
 

@@ -82,7 +82,9 @@ def test_other_sums_are_refused(toy: str, change: Change, code: str) -> None:
     with refuses(code):
         played.propagate()
     # Nothing of it is remembered: not even that there was an attempt.
-    assert {OWN_SHARE, "backend/attempt"}.isdisjoint(played.state(0).ephemeral(STORED))
+    stored = played.state(0).ephemeral(STORED)
+    assert OWN_SHARE not in stored
+    assert stored["backend/attempt"] == -1
 
 
 def meddled(secure: str, change: Change) -> Meddled:

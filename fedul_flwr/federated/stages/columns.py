@@ -16,6 +16,7 @@ from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import Columns, parse_columns, unnamed_columns
+from fedul_flwr.data.exact_sums import exact_sums, moments_of
 from fedul_flwr.data.standardize import (
     MEANS,
     SCALES,
@@ -34,7 +35,7 @@ from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS, PART, SETUP
 from fedul_flwr.federated.payload import ONCE, Declared, Summed, all_of, summed_part
 from fedul_flwr.federated.secure_sum import fewest_summed
 from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage
-from fedul_flwr.secure.vector_sum import TooFewLeftError, exact_sums, moments_of
+from fedul_flwr.secure.sum_server import TooFewLeftError
 
 
 def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, Value]:

@@ -23,7 +23,7 @@ from fedul_flwr.federated.grid import forwarded
 from fedul_flwr.federated.messages import ARRAYS, PlainArray, Spool, array_record
 from fedul_flwr.federated.stage import ServerStage, Stage
 from fedul_flwr.federated.updates import clip_update
-from fedul_flwr.propagation.privacy import fresh_gaussians, gaussian_epsilon
+from fedul_flwr.secure.noise import fresh_gaussians, gaussian_epsilon
 
 COVERS = "all data of one client, in the models of all rounds; no other message or figure of it"
 """The data that epsilon covers."""

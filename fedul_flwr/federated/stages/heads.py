@@ -52,10 +52,10 @@ from fedul_flwr.learning.closed_form import (
     soft_sums,
     sums_size,
 )
-from fedul_flwr.propagation.privacy import fresh_gaussians, gaussian_sigma
 from fedul_flwr.secure.messages import checked_array
+from fedul_flwr.secure.noise import fresh_gaussians, gaussian_sigma
 from fedul_flwr.secure.session import FEWEST
-from fedul_flwr.secure.vector_sum import TooFewLeftError
+from fedul_flwr.secure.sum_server import TooFewLeftError
 
 if TYPE_CHECKING:
     from torch import nn

@@ -19,7 +19,7 @@ from fedul_flwr.federated.messages import PART, metric, payload_bytes, to_arrays
 from fedul_flwr.federated.payload import EVALUATE, EVALUATED, LOSS, Declared, Summed, summed_part
 from fedul_flwr.federated.secure_sum import from_steps, in_steps
 from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage
-from fedul_flwr.secure.vector_sum import TooFewLeftError
+from fedul_flwr.secure.sum_server import TooFewLeftError
 
 
 class AtClient(ClientStage):

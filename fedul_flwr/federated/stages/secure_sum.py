@@ -23,7 +23,7 @@ from fedul_flwr.federated.secure_sum import MaskedUpdates, common_records
 from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PUBLIC, SIGNATURES, TO
-from fedul_flwr.secure.vector_sum import HASHES, PAIR_KEYS, PAIR_SHARES, SEALED, SELF_SHARES
+from fedul_flwr.secure.sharing import HASHES, PAIR_KEYS, PAIR_SHARES, SEALED, SELF_SHARES
 
 
 class AtClient(ClientStage):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedul_flwr.data import exact_sums as module
+from fedul_flwr.data.exact_sums import exact_sums, moments_of
 from fedul_flwr.data.standardize import Moments, moments, pooled
-from fedul_flwr.secure import vector_sum as module
-from fedul_flwr.secure.vector_sum import exact_sums, moments_of
 from tests.support.refusals import refuses
 
 STEP = Fraction(1, 2**320)
