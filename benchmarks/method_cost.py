@@ -146,7 +146,7 @@ def _epoch(client: Client, start: NDArrays) -> tuple[NDArrays, float]:
     }
     began = time.perf_counter()
     config = {"server-round": ROUND, "proximal-mu": _proximal_mu(client.settings)}
-    trained = client.train(parameters, config).arrays.values()
+    trained = client.train(parameters, config)["arrays"].values()
     taken = time.perf_counter() - began
     return [array.copy() for array in trained], taken
 

@@ -126,7 +126,7 @@ def _run(task: tuple[int, int]) -> None:
 def fit_ours(client: Client, start: NDArrays, number: int) -> NDArrays:
     """The client's own round."""
     parameters = dict(zip(client.array_names(), start, strict=True))
-    return [*client.train(parameters, {"server-round": number}).arrays.values()]
+    return [*client.train(parameters, {"server-round": number})["arrays"].values()]
 
 
 def fit_image_by_image(client: Client, start: NDArrays, number: int) -> NDArrays:

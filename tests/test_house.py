@@ -16,7 +16,7 @@ ORDER = (
     *("lazy", "errors", "config", "data", "surrogate", "models", "learning", "extractors"),
     *("secure", "propagation", "federated", "method"),
     *("strategies", "client_apps", "baselines", "results", "run"),
-    *("client_app", "server_app", "engine", "experiments", "deploy", "api", "cli"),
+    *("client_app", "server_app", "engine", "experiments", "deploy", "api", "cli", "testing"),
 )
 """Packages and modules of fedul_flwr: each imports from those before it alone."""
 METHODS = ("strategies", "client_apps", "baselines")

@@ -187,10 +187,13 @@ class Part:
 
     def _check_numbers(self, name: str, value: Any, shape: tuple[int, ...]) -> None:
         try:
-            numbers = np.asarray(value, dtype=float)
-        except (TypeError, ValueError):
-            numbers = np.empty((0, 0))
-        if numbers.shape not in (shape, (math.prod(shape),) * bool(shape)):
+            numbers = np.asarray(value)
+        except ValueError:  # rows of several lengths
+            numbers = np.array("")
+        if numbers.dtype.kind not in "biuf" or numbers.shape not in (
+            shape,
+            (math.prod(shape),) * bool(shape),
+        ):
             wanted = f"{math.prod(shape)} numbers" if shape else "one number"
             raise BadMessageError(f"its {name} is not {wanted}", "message-form")
         is_within = (self.at_least <= numbers) & (numbers <= self.at_most) & np.isfinite(numbers)

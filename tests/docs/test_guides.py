@@ -48,8 +48,9 @@ def test_the_method_of_ones_own(
     capsys: pytest.CaptureFixture[str],
     settings: Settings,
 ) -> None:
-    code = blocks("docs/own-method.md", "python")[0]
+    code, *others = blocks("docs/own-method.md", "python")
     assert code == text_of("tests/method/flexfed.py")
+    assert {text_of(f"tests/method/{name}.py") for name in ("fedproto", "noisy")} <= {*others}
     (tmp_path / "my_methods.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])

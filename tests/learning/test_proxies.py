@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedul_flwr.baselines.proxyfl import ProxyFL
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.federated.strategy import CLASS_COUNTS, CLASS_SHARES
 from fedul_flwr.learning.network import Network
@@ -18,7 +19,7 @@ from fedul_flwr.learning.plan import CPU
 from fedul_flwr.learning.proxies import ProxyObjective, proxy_contrast, trained_rows
 from fedul_flwr.models.parts import Projected, feature_layer, inputs_of
 from tests.support.local_tasks import batch_of
-from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, train
+from tests.support.runs import assert_same_run, cut_off, last_model, resume, train
 
 Settings = Callable[..., RunConfig]
 WIDE: Any = {"dtype": torch.float64}
@@ -200,11 +201,19 @@ def test_the_server_changes_the_rows_alone(settings: Settings) -> None:
     assert with_rows[differ[0]].shape[0] == 10
 
 
-def test_class_shares_follow_the_counts_of_each_round(settings: Settings) -> None:
+def test_class_shares_follow_the_counts_of_each_round(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_rounds, after_round = [], ProxyFL.after_round
+
+    def watched(self: ProxyFL, reports: Any) -> None:
+        of_rounds.append(reports[CLASS_COUNTS])
+        after_round(self, reports)
+
+    monkeypatch.setattr(ProxyFL, "after_round", watched)
     directory = train(settings(**QUICK), 2)
     shares = np.full(10, 0.1)
-    for line in metrics(directory):
-        counts = np.array(line[CLASS_COUNTS.replace("-", "_")])
+    for counts in of_rounds:
         assert counts.sum() >= 60  # labels alone, of both clients, twice
         shares = 0.99 * shares + 0.01 * counts / counts.sum()
     assert load_file(directory / "state-4.safetensors")[CLASS_SHARES] == pytest.approx(shares)

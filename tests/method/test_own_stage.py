@@ -1,0 +1,32 @@
+"""A feature of somebody's own beside the method (setting `stage`)."""
+
+from typing import Any
+
+import numpy as np
+
+from fedul_flwr.errors import UserError
+from tests.support.refusals import refuses
+from tests.support.runs import last_model, summary, train
+
+QUICK: dict[str, Any] = {
+    "method": "supervised",
+    "model": "linear",
+    "num_rounds": 1,
+    "local_epochs": 1,
+    "points_per_client": 60,
+}
+
+
+def test_given_a_stage_then_both_of_its_sides_take_part(settings: Any) -> None:
+    plain = train(settings(**QUICK), 2)
+    noisy = train(settings(**QUICK, stage="tests.method.noisy:Noisy"), 2)
+    assert summary(noisy)["noise"] == 1e-3
+    assert "noise" not in summary(plain)
+    # The mean of two clients' noise of deviation 1e-3 has 1e-3 / √2 = 7.1e-4, over 650 weights.
+    apart = [last_model(noisy)[name] - array for name, array in last_model(plain).items()]
+    assert 6e-4 < np.concatenate([array.ravel() for array in apart]).std() < 8e-4
+
+
+def test_given_something_else_then_it_is_refused(settings: Any) -> None:
+    with refuses("own-method-wrong", UserError):
+        train(settings(**QUICK, stage="tests.method.noisy:AtServer"), 2)
