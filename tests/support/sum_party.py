@@ -48,26 +48,28 @@ class Party:
             public = {client: key.public_key() for client, key in keys.items()}
             self.identities = {c: Identities(c, key, public) for c, key in keys.items()}
         self.stages: dict[int, Arrays] = {}
-        keys_sent, sealed = {}, {}
+        self.exchange_keys()
+        self.join(self.clients)
+
+    def exchange_keys(self) -> None:
+        keys_sent = {}
         for client in self.clients:
-            keyed, keys_sent[client] = begin_session(None, self.purpose, self.identities[client])
+            before = self.stage(client) if client in self.stages else None
+            keyed, keys_sent[client] = begin_session(before, self.purpose, self.identities[client])
             self.store(client, keyed)
         listed = participants_message(keys_sent, dict.fromkeys(self.clients, 0))
-        self.participants = {**listed, **apart_message(apart)}
-        for client in self.clients:
-            joined, sealed[client] = join_sum(
+        self.participants = {**listed, **apart_message(self.apart)}
+        self.parts: dict[int, Arrays] = {client: {} for client in self.clients}
+
+    def join(self, clients: Iterable[int]) -> None:
+        for client in clients:
+            joined, sealed = join_sum(
                 self.stage(client), client, 1, self.participants, self.identities[client]
             )
             self.store(client, joined)
             self.number = joined.member.session.number
-        self.parts = {
-            client: {
-                f"{FROM}{peer}": sealed[peer][f"{TO}{client}"]
-                for peer in self.clients
-                if f"{TO}{client}" in sealed[peer]
-            }
-            for client in self.clients
-        }
+            for name, array in sealed.items():
+                self.parts[int(name.removeprefix(TO))][f"{FROM}{client}"] = array
 
     def stage(self, client: int) -> SumStage:
         """A client's stage, as a new process restores it."""
