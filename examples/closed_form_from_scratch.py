@@ -9,8 +9,9 @@ sums over clients are all that the server needs:
     mu = m + (A + I)^-1 (B - A 1 m^T),   m the mean of all x               (class means)
     C = Q/n - m m^T - sum_k p_k (mu_k - m)(mu_k - m)^T,   p = A 1 / n      (their covariance)
 
-The classifier is the linear discriminant of mu and C. In a second message each point counts for the
-classes by its posteriors under the shares of its set, and A is the diagonal of their sums.
+The classifier is the linear discriminant of mu and C, about m: w_k = C^-1 (mu_k - m). In a second
+message each point counts for the classes by its posteriors under the shares of its set, and A is
+the diagonal of their sums.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ def head(A: Array, B: Array, Q: Array) -> tuple[Array, Array]:
     """Weight ``(K, d)`` and bias ``(K,)`` of the linear discriminant for equally likely classes."""
     n, K, d = A.sum(), len(A), len(Q)
     m, regular = B.sum(0) / n, A + np.eye(len(A))
-    mu = m + np.linalg.solve(regular, B - np.outer(A.sum(1), m))
-    C = Q / n - np.outer(m, m) - ((mu - m).T * (A.sum(1) / n)) @ (mu - m)
+    apart = np.linalg.solve(regular, B - np.outer(A.sum(1), m))  # mu - m
+    C = Q / n - np.outer(m, m) - (apart.T * (A.sum(1) / n)) @ apart
     shrinkage = d / (d + K**2 / np.trace(np.linalg.inv(regular)))
     values, vectors = np.linalg.eigh((C + C.T) / 2)
     values = np.maximum(values, 0)
     values = (1 - shrinkage) * values + shrinkage * values.mean()
-    weight = (mu @ vectors / values) @ vectors.T
-    return weight, np.log(1 / K) - 0.5 * (weight * mu).sum(1)
+    weight = (apart @ vectors / values) @ vectors.T
+    return weight, np.log(1 / K) - (weight * (m + apart / 2)).sum(1)
 
 
 def posteriors(x: Array, shares: Array, weight: Array, bias: Array) -> Array:

@@ -39,7 +39,7 @@ class LabelsClient(kit.Client[kit.PartlyLabeledData]):
     """Sums over its labeled points, then also over the others."""
 
 
-_OURS = "ours, after Quadrianto et al., JMLR 2009, and FedCGS, arXiv:2503.06916"
+_OURS = "ours, after Quadrianto et al., JMLR 2009, and FedCGS, arXiv:2503.06962"
 METHOD = kit.Method(
     name="closed-form",
     line="A last layer from sums over all sets, in one message and a refinement; trains nothing.",

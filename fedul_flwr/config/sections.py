@@ -128,8 +128,8 @@ class HeadSettings(Settings):
     makes one. `auto` is 1 with `fedul-heads`, else 0."""
     refinements: Annotated[int, Field(ge=0, le=2)] = 1
     """Messages after the first in which clients sum again, by posteriors of the model with the head
-    so far among the classes that a point's set or its client's labels allow. Method `closed-form`
-    spends a round on each, and the best round is chosen as always."""
+    so far under the class shares of a point's set; points without labels may be of any class.
+    Method `closed-form` spends a round on each, and the best round is chosen as always."""
     sum: Annotated[
         Literal["masked", "plaintext"], only_with("secure-sum", "off", of=("plaintext",))
     ] = "masked"

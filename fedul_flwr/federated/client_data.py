@@ -473,14 +473,12 @@ class PartlyLabeledData(ClientData):
         return self.examples.unlabeled
 
     def point_shares(self) -> PointShares:
-        """Labels, and for the other points equal shares of the classes that some label has."""
+        """Labels, and for the other points equal shares of all classes: an owner may have points of
+        classes that none of its labels has."""
         examples, of_labels = self.examples, self.examples.labels[self.labeled]
         rows = np.concatenate([self.labeled, self.unlabeled])
-        shares = np.zeros((len(rows), self.num_classes))
-        shares[:, np.unique(of_labels)] = 1
-        labeled = np.arange(len(of_labels))
-        shares[labeled] = 0
-        shares[labeled, of_labels] = 1
+        shares = np.ones((len(rows), self.num_classes))
+        shares[: len(of_labels)] = np.eye(self.num_classes)[of_labels]
         stated = np.arange(len(rows)) < len(of_labels)
         return PointShares(examples.inputs, examples.points[rows], shares, stated)
 

@@ -3,7 +3,7 @@
 A client's points have features x in R^d and soft labels r in [0, 1]^K, which add up to 1: one-hot
 labels, the class shares of a point's set, or posteriors. All that leaves a client are sums. Class
 means are their least squares fit (the mean map: Quadrianto et al. 2009; Patrini et al. 2014), with
-one-hot labels the usual means; the head is a linear discriminant. With labels it is that of FedCGS.
+one-hot labels the usual means; the head is a linear discriminant.
 A mean of last layers drifts where clients lack classes, and a head from sums does not.
 """
 
@@ -25,6 +25,8 @@ ABSENT = -1e4
 """Bias of a class that no point has."""
 LEAST_SHARE = 1e-12
 """Relative size of eigenvalues and of class masses that count as 0."""
+ROUNDING = 1e-14
+"""The same of a variance beside the square of a mean: what float64 leaves of equal numbers."""
 
 
 class SoftSums(NamedTuple):
@@ -115,6 +117,8 @@ def soft_sums(features: NDArray[np.floating], soft: Floats, *, stated: bool) -> 
     x = np.asarray(features, np.float64)
     if not np.isfinite(x).all():
         raise UserError("Features of points are not finite, and have no sums.", "model-not-finite")
+    # Shares of a file add up to 1 within a tolerance, which times x xᵀ far from 0 is much.
+    soft = soft / soft.sum(axis=1, keepdims=True)
     gram = soft.T @ soft if stated else np.diag(soft.sum(axis=0))
     return SoftSums(gram, soft.T @ x, x.T @ x)
 
@@ -137,18 +141,25 @@ def posteriors(logits: NDArray[np.floating], shares: Floats, prior: Floats | Non
 
 
 class Gaussians(NamedTuple):
-    """Classes with means ``(K, d)`` and one covariance ``(d, d)``, not shrunk, which may be
-    indefinite where it comes from class shares.
+    """Classes with means ``mean + from_mean`` and one covariance ``(d, d)``, not shrunk, which may
+    be indefinite where it comes from class shares.
 
-    ``present`` ``(K,)`` are the classes that some point has, and ``effective`` is the number of
-    labeled points whose class means would be as certain: K² / tr A^-1 of the gram A, which is n for
-    labels of classes of equal size.
+    ``mean`` ``(d,)`` is that of all points, and ``from_mean`` ``(K, d)`` how far the classes' are
+    from it, of which digits are left however far points are from 0. ``present`` ``(K,)`` are the
+    classes that some point has, and ``effective`` is the number of labeled points whose class means
+    would be as certain: K² / tr A^-1 of the gram A, which is n for labels of classes of equal size.
     """
 
-    means: Floats
+    mean: Floats
+    from_mean: Floats
     covariance: Floats
     present: Bools
     effective: float
+
+    @property
+    def means(self) -> Floats:
+        """``(K, d)``."""
+        return np.asarray(self.mean + self.from_mean)
 
 
 def fit_gaussians(sums: SoftSums) -> Gaussians:
@@ -161,13 +172,13 @@ def fit_gaussians(sums: SoftSums) -> Gaussians:
     mean = sums.sums.sum(axis=0) / total
     present = masses > LEAST_SHARE * total
     regular = sums.gram + np.eye(len(masses))
-    from_mean = np.linalg.solve(regular, sums.sums - np.outer(masses, mean))
+    from_mean = np.asarray(np.linalg.solve(regular, sums.sums - np.outer(masses, mean)), float)
     between = (from_mean.T * (masses / total)) @ from_mean
     covariance = sums.second / total - np.outer(mean, mean) - between
     count = int(present.sum())
     certainty = np.linalg.inv(regular[np.ix_(present, present)])
     effective = count**2 / float(np.trace(certainty))
-    return Gaussians(mean + from_mean, (covariance + covariance.T) / 2, present, effective)
+    return Gaussians(mean, from_mean, (covariance + covariance.T) / 2, present, effective)
 
 
 def default_shrinkage(gaussians: Gaussians) -> float:
@@ -185,7 +196,9 @@ def linear_head(
 ) -> tuple[Floats, Floats]:
     """Weight ``(K, d)`` and bias ``(K,)`` of the linear discriminant for class priors ``prior``.
 
-    Negative eigenvalues of the covariance become 0, and all are shrunk to their mean.
+    Negative eigenvalues of the covariance become 0, and all are shrunk to their mean. With pooled
+    mean m weights are C^-1 (μ - m), which all classes share a part less of than of C^-1 μ: logits
+    of points near m are small, and those of x are those of a x + b.
 
     Parameters
     ----------
@@ -195,11 +208,13 @@ def linear_head(
     values, vectors = np.linalg.eigh(gaussians.covariance)
     values = np.maximum(values, 0)
     shrunk = (1 - part) * values + part * values.mean()
-    floor = LEAST_SHARE * max(float(shrunk.max()), 1.0)
-    rotated = gaussians.means @ vectors
-    weight = (rotated / np.maximum(shrunk, floor)) @ vectors.T
+    # Of features that are the same for all points a variance of rounding may be left.
+    rounding = ROUNDING * float((gaussians.mean**2).max(initial=0))
+    floor = max(LEAST_SHARE * float(shrunk.max()), rounding) or 1.0
+    weight = (gaussians.from_mean @ vectors / np.maximum(shrunk, floor)) @ vectors.T
+    middle = gaussians.mean + gaussians.from_mean / 2
     with np.errstate(divide="ignore"):
-        bias = np.log(prior) - 0.5 * np.einsum("kd,kd->k", weight, gaussians.means)
+        bias = np.log(prior) - np.einsum("kd,kd->k", weight, middle)
     return weight, np.where(gaussians.present & (prior > 0), bias, ABSENT)
 
 

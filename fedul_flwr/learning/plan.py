@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from fedul_flwr.config.method_settings import StageSettings
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.learning.device import choose_device
 
@@ -61,9 +62,16 @@ def local_plan(
     """
     names = LocalPlan.__dataclass_fields__.keys() & type(settings).model_fields.keys()
     values = {name: getattr(settings, name) for name in names}
-    values["device"] = choose_device(settings.device)
+    values |= {"device": choose_device(settings.device), "precision": precision_of(settings)}
     rate = settings.learning_rate * rate_factor(settings, *stage) * server_lr_factor
     return LocalPlan(**{**values, "learning_rate": rate, "proximal_mu": proximal_mu})
+
+
+def precision_of(settings: RunConfig) -> str:
+    """`precision`, of which `auto` is float32 where the last layer alone is made, often of vectors
+    as they are, which bfloat16 would round."""
+    updates = settings.precision != "auto" or find_method(settings.method).updates
+    return settings.precision if updates else "float32"
 
 
 def rate_factor(settings: RunConfig, round_of_stage: int, rounds: int) -> float:

@@ -41,6 +41,7 @@ from fedul_flwr.federated.owner_log import settings_digest
 from fedul_flwr.federated.stages.columns import ColumnScaling
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.learning.device import choose_device, choose_dtype
+from fedul_flwr.learning.plan import precision_of
 from fedul_flwr.models.parts import Extended
 from fedul_flwr.models.resnets import TorchvisionModel, pretrained_arrays
 from fedul_flwr.run.server_data import ServerData, open_server_data
@@ -300,7 +301,7 @@ def _arithmetic(settings: RunConfig, model: nn.Module) -> str | None:
         device = choose_device(settings.device)
     except UserError:
         return None
-    return str(choose_dtype(settings.precision, model, device)).removeprefix("torch.")
+    return str(choose_dtype(precision_of(settings), model, device)).removeprefix("torch.")
 
 
 def write_federation(directory: store.RunDirectory, strategy: Strategy, data: ServerData) -> None:

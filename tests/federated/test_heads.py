@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.node_config import NodeConfig
@@ -66,6 +67,76 @@ def test_given_masks_then_the_head_is_the_same_but_for_fixed_point(settings: Set
     for name, array in last_model(masked).items():
         np.testing.assert_allclose(array, last_model(plain)[name], rtol=1e-3, atol=1e-3)
     assert errors(masked) == errors(plain)
+
+
+def stored(folder: Path, x: NDArray[Any]) -> str:
+    """A data set of vectors of three classes in turn, the last 120 of them for tests."""
+    folder.mkdir()
+    y = np.arange(len(x)) % 3
+    for name, rows in (("train", slice(0, -120)), ("test", slice(-120, None))):
+        np.savez(folder / f"{name}.npz", vectors=x[rows].astype(np.float32), labels=y[rows])
+    return str(folder)
+
+
+VECTORS = np.random.default_rng(0).normal(size=(600, 4)) + 2 * np.eye(3, 4)[np.arange(600) % 3]
+
+
+FEW: dict[str, Any] = {
+    **{"method": "closed-form-labels", "labels.total": 90, "points_per_client": 0},
+    **{"model": "linear", "standardize": "none"},
+}
+
+
+@pytest.mark.parametrize("kind", ["masked", "plaintext"])
+@pytest.mark.parametrize(("scale", "offset"), [(1, 20_000), (1e-4, 0), (1e3, 1e7)])
+def test_vectors_in_another_unit_from_another_zero_give_the_same_predictions(
+    scale: float, offset: float, kind: str, settings: Settings, tmp_path: Path
+) -> None:
+    before, after = (
+        errors(train(settings(**FEW, dataset=data, **{"closed-form.sum": kind}), 4))
+        for data in (
+            stored(tmp_path / "near", VECTORS),
+            stored(tmp_path / "far", scale * VECTORS + offset),
+        )
+    )
+    assert max(before) < 20
+    assert after == pytest.approx(before, abs=1)  # of 120 points in float32 one may be another
+
+
+def test_given_vectors_that_hardly_differ_then_a_masked_sum_is_refused(
+    settings: Settings, tmp_path: Path
+) -> None:
+    options = {**FEW, "dataset": stored(tmp_path / "x", 1e-9 * VECTORS)}
+    with refuses("message-out-of-range"):
+        train(settings(**options), 4)
+    assert errors(train(settings(**options, **{"closed-form.sum": "plaintext"}), 4))[-1] < 20
+
+
+def shifted(shape: tuple[int, ...], num_classes: int) -> Any:
+    """A network whose features are some thousand deviations from 0."""
+    from torch import nn
+
+    class Shift(nn.Module):
+        def forward(self, inputs: Any) -> Any:
+            return inputs + 3000
+
+    body = nn.Linear(int(np.prod(shape)), 16)
+    return nn.Sequential(nn.Flatten(), body, nn.Tanh(), Shift(), nn.Linear(16, num_classes))
+
+
+def test_a_head_behind_features_far_from_0_is_as_good_as_near_it(settings: Settings) -> None:
+    options = {**HEADED, "model": "tests.federated.test_heads:shifted", "num_rounds": 2}
+    options |= {"learning_rate": 1e-9}  # the body stays; behind it training would not converge
+    assert errors(train(settings(**options), 5))[-1] < 45  # guessing errs on 90
+
+
+def test_clients_may_have_points_of_classes_that_no_label_of_theirs_has(
+    settings: Settings,
+) -> None:
+    options = {**OF_LABELS, "labels.total": 150, "labels.classes-per-client": 5}
+    del options["partition"], options["pathological.classes-per-client"]
+    first, refined = errors(train(settings(**options), 5))
+    assert refined < first + 1  # if points counted for the classes of labels alone: 12 to 16
 
 
 def test_given_clients_that_lack_classes_then_the_last_round_mends_the_mean_of_heads(

@@ -61,18 +61,61 @@ def test_given_labels_then_means_are_those_of_classes_with_one_pooled_point_more
     assert default_shrinkage(gaussians) == pytest.approx(1 / 5.8)
 
 
-def test_given_many_points_then_the_head_is_a_linear_discriminant() -> None:
+def centered(logits: Floats) -> Floats:
+    """Logits ``(n, K)`` less their mean over classes, which no probability depends on."""
+    return np.asarray(logits - logits.mean(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("offset", [0, 2000, -1e5])
+def test_given_many_points_then_the_head_is_a_linear_discriminant(offset: float) -> None:
     x, one_hot = points(60_000)
+    x += offset
     weight, bias = linear_head(fit_gaussians(soft_sums(x, one_hot, stated=True)), UNIFORM, 1e-9)
     peer = LinearDiscriminantAnalysis("lsqr")
     peer.fit(x, one_hot.argmax(axis=1))
-    logits, of_peer = x @ weight.T + bias, x @ peer.coef_.T + peer.intercept_
     # One pooled point beside 20,000 changes little.
     np.testing.assert_allclose(
-        logits - logits.mean(1, keepdims=True),
-        of_peer - of_peer.mean(1, keepdims=True),
-        atol=0.05,
+        centered(x @ weight.T + bias), centered(x @ peer.coef_.T + peer.intercept_), atol=0.05
     )
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(1, 5000), (1e-5, 1), (1e5, -1e9), (-1, 0)])
+@pytest.mark.parametrize("turn", ["labels", "sets", "posteriors"])
+def test_features_in_another_unit_from_another_zero_have_the_same_logits(
+    turn: str, scale: float, offset: float
+) -> None:
+    x, one_hot = points(90)
+    rng = np.random.default_rng(2)
+    soft = one_hot if turn == "labels" else rng.dirichlet(np.ones(K), 90 if turn != "sets" else 9)
+    soft = np.repeat(soft, 10, axis=0) if turn == "sets" else soft
+    expected, found = (
+        centered(features @ weight.T + bias)
+        for features in (x, scale * x + offset)
+        for weight, bias in [
+            linear_head(
+                fit_gaussians(soft_sums(features, soft, stated=turn != "posteriors")), UNIFORM
+            )
+        ]
+    )
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
+def test_given_shares_that_a_file_has_rounded_then_points_far_from_0_do_not_matter() -> None:
+    x, _ = points(90)
+    shares = np.repeat(np.round(np.random.default_rng(2).dirichlet(np.ones(K), 9), 4), 10, axis=0)
+    shares[:, 0] += 9e-5  # they may miss 1 by 1e-4
+    rounded = fit_gaussians(soft_sums(x + 5000, shares, stated=True))
+    exact = fit_gaussians(
+        soft_sums(x + 5000, shares / shares.sum(axis=1, keepdims=True), stated=True)
+    )
+    np.testing.assert_allclose(rounded.covariance, exact.covariance, atol=1e-6)
+
+
+def test_given_points_that_are_all_equal_then_no_class_is_preferred() -> None:
+    x, one_hot = np.full((6, D), 12345.678), np.eye(K)[np.arange(6) % K]
+    weight, bias = linear_head(fit_gaussians(soft_sums(x, one_hot, stated=True)), UNIFORM)
+    logits = np.array([[12345.0] * D, [12346.0] * D]) @ weight.T + bias
+    np.testing.assert_allclose(centered(logits), 0, atol=1e-3)
 
 
 def test_given_shares_of_sets_then_class_means_follow_without_a_label() -> None:

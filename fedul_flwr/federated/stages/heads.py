@@ -56,9 +56,13 @@ from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.noise import fresh_gaussians, gaussian_sigma
 from fedul_flwr.secure.session import FEWEST
 from fedul_flwr.secure.sum_server import TooFewLeftError
+from fedul_flwr.secure.words import FIXED_BITS
 
 if TYPE_CHECKING:
     from torch import nn
+
+COARSEST = 1e4
+"""Fewest steps of a masked sum in the sum of a feature's squares about its class means."""
 
 
 def _turn(round_number: int) -> Summed:
@@ -127,8 +131,6 @@ class HeadNoise:
         """A client's sums, flat, of features cut to the norm, with its part of the noise."""
         x = np.asarray(features, np.float64) / self._norm
         x /= np.maximum(1, np.linalg.norm(x, axis=1, keepdims=True))
-        # Of soft labels, too: shares as an owner has them may add up to a little more than 1.
-        soft = soft / np.maximum(1, np.linalg.norm(soft, axis=1, keepdims=True))
         flat = soft_sums(x, soft, stated=stated).flat()
         flat += self.part * fresh_gaussians(len(flat))
         sums = SoftSums.of_flat(flat, soft.shape[1], x.shape[1])
@@ -171,6 +173,17 @@ class Made(NamedTuple):
     prior: Floats
     about: dict[str, float]
     clients: int
+
+
+def _require_scale(covariance: Floats, points: float) -> None:
+    """Refuse features that differ too little for the steps of a masked sum."""
+    deviation = math.sqrt(max(0.0, float(np.diag(covariance).mean())))
+    if deviation**2 * points < COARSEST * 2.0**-FIXED_BITS:
+        raise UserError(
+            f"Features differ by {deviation:.1g} within classes, too little for a secure sum: "
+            "scale points or features, or set closed-form.sum = 'plaintext'.",
+            "message-out-of-range",
+        )
 
 
 def last_layer(settings: RunConfig, shape: InputShape, num_classes: int) -> tuple[str, nn.Linear]:
@@ -311,7 +324,10 @@ class AtServer(ServerStage):
             if prior is None:
                 prior = floored(sums.masses)
             part = None if self._options.shrinkage == AUTO else self._options.shrinkage
-            values = linear_head(fit_gaussians(sums), prior, part)
+            gaussians = fit_gaussians(sums)
+            if self._sums is not None:
+                _require_scale(gaussians.covariance, sums.num_points)
+            values = linear_head(gaussians, prior, part)
             made = {
                 name: np.asarray(value, model[name].dtype)
                 for name, value in zip(self._names, values, strict=True)
@@ -319,7 +335,8 @@ class AtServer(ServerStage):
             model = {**model, **made}
         assert prior is not None  # there is a turn
         if not self.is_alone(round_number):
-            about[HEAD_SCALE] = scale = _spread(before[weight]) / _spread(model[weight])
+            made_spread = _spread(model[weight]) or 1.0  # 0 if features tell no classes apart
+            about[HEAD_SCALE] = scale = _spread(before[weight]) / made_spread
             model |= {name: (model[name] * scale).astype(model[name].dtype) for name in self._names}
         return Made(model, prior, about, clients)
 
