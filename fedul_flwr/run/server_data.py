@@ -193,7 +193,11 @@ class ServerData:
             sum(int((labels != UNLABELED).sum()) for labels in of_clients)
             for of_clients in ([t.observed for t in truths], [t.labels for t in truths])
         )
-        return f"Labels: clients use {used:,} of the {there:,} that their points have." if there else ""
+        return (
+            f"Labels: clients use {used:,} of the {there:,} that their points have."
+            if there
+            else ""
+        )
 
     def labeled_by_owners(self) -> LabeledPoints | None:
         """The labeled points of all simulated clients, if some of their points are labeled."""
