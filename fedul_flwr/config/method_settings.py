@@ -6,7 +6,14 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedul_flwr.config.base import OR_ADAPTIVE, Settings, only_with, only_without
+from fedul_flwr.config.base import (
+    AUTO,
+    OR_ADAPTIVE,
+    OR_AUTO,
+    Settings,
+    only_with,
+    only_without,
+)
 from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.config.shared import MORE_THAN_MODELS, NEW_SPLIT, SIMULATED
 
@@ -24,8 +31,12 @@ class LabelSettings(Settings):
     """
 
     table: ClassVar[str] = "labels"
-    total: Annotated[int, Field(ge=0), *NEW_LABELS, only_without("labels.fraction")] = 100
-    """Labels of all clients together (n_L), split as evenly as possible over those with labels."""
+    total: Annotated[int, Field(ge=0), *OR_AUTO, *NEW_LABELS, only_without("labels.fraction")] = (
+        AUTO
+    )
+    """Labels of all clients together (n_L), split as evenly as possible over those with labels.
+    `auto` is 100 where all training points have labels. Where some have none, clients use every
+    label that there is."""
     fraction: Annotated[float, Field(ge=0, le=1), *NEW_LABELS] = 0.0
     """If set, every client with labels has them for this fraction of its points."""
     labeled_clients: Annotated[float, Field(gt=0, le=1), *NEW_LABELS] = 1.0

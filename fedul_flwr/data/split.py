@@ -16,7 +16,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.config.base import Scalar, Settings
+from fedul_flwr.config.base import AUTO, Scalar, Settings
 from fedul_flwr.config.method_settings import (
     LabelSettings,
     LabelSourceSettings,
@@ -240,10 +240,14 @@ class SetTruth(ClientTruth):
 def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig) -> None:
     """Split ``source`` into clients' sets, and write the files to ``folder``."""
     labels = np.asarray(source.train.labels)
-    if (labels == UNLABELED).any():
+    if missing := int((labels == UNLABELED).sum()):
+        needs = "Unlabeled sets of known class priors are made from"
+        if find_method(config.method).data == "labels":
+            needs = f"Method {config.method!r} learns from"
         raise UserError(
-            "A simulation makes unlabeled sets of known class priors, so it needs the label of "
-            f"every training point; {int((labels == UNLABELED).sum())} have none.",
+            f"{needs} the label of every training point, and {missing:,} of {len(labels):,} have "
+            "none. Methods 'labels-only', 'all-labels' and 'fixmatch' learn from the labels that "
+            "there are.",
             "labels-missing",
         )
     of_owners, validation, server = assign_points(source, num_clients, config)
@@ -337,7 +341,10 @@ def open_labeled_points(files: Mapping[str, str], client: int) -> LabeledPoints:
 def assign_labels_to_clients(
     labels: Sequence[Ints], options: LabelSettings, seed: int
 ) -> tuple[list[Ints], list[Bools]]:
-    """Labels that each client has of its points, -1 for none, and which points are new."""
+    """Labels that each client has of its points, -1 for none, and which points are new.
+
+    With ``options.total = "auto"`` each client with labels has all that its points have.
+    """
     shares = label_shares(len(labels), options, seed)
     classes = label_classes(labels, options, seed)
     shown, new_points = [], []
@@ -348,6 +355,8 @@ def assign_labels_to_clients(
         able = np.flatnonzero(~new & (truth != UNLABELED))
         share = round(shares[client] * len(able)) if options.fraction else int(shares[client])
         able = able[np.isin(truth[able], classes[client])]
+        if _takes_all(options):
+            share = len(able) if shares[client] else 0
         if share > len(able):
             key = "fraction" if options.fraction else "total"
             raise UserError(
@@ -367,17 +376,23 @@ def assign_labels_to_clients(
 
 
 def label_shares(num_clients: int, options: LabelSettings, seed: int) -> Ints | Floats:
-    """``(C,)``: number of labels of each client: 0, or equal up to 1."""
+    """``(C,)``: number of labels of each client: 0, or equal up to 1; or the fraction of its points
+    that has labels."""
     order = _clients_in_order(num_clients, seed)
     chosen = order[: max(1, round(options.labeled_clients * num_clients))]
-    if options.fraction:
+    if options.fraction or _takes_all(options):
         parts = np.zeros(num_clients)
-        parts[chosen] = options.fraction
+        parts[chosen] = options.fraction or 1.0
         return parts
     shares = np.zeros(num_clients, dtype=np.int64)
     shares[chosen] = options.total // len(chosen)
     shares[chosen[: options.total % len(chosen)]] += 1
     return shares
+
+
+def _takes_all(options: LabelSettings) -> bool:
+    """Whether clients use all labels that their points have."""
+    return options.total == AUTO and not options.fraction
 
 
 def _clients_in_order(num_clients: int, seed: int) -> Ints:
@@ -457,6 +472,10 @@ class Split:
         return [client for client in self.clients if isinstance(client, LabelTruth)]
 
 
+SIMULATED_LABELS = 100
+"""Labels of all clients together, where every training point has one and no setting says more."""
+
+
 def write_labels(folder: Path, source: Source, num_clients: int, config: RunConfig) -> None:
     """Split ``source`` and its labels over the clients, and write the files to ``folder``."""
     options = config[LabelSettings]
@@ -481,6 +500,8 @@ def _deal(source: Source, num_clients: int, config: RunConfig) -> Split:
     options = config[LabelSettings]
     if label_scenario(config) != "clients":  # none are assigned: the number cannot be too large
         options = options.model_copy(update={"total": 0, "fraction": 0.0, "classes_per_client": 0})
+    elif options.total == AUTO and (np.asarray(source.train.labels) != UNLABELED).all():
+        options = options.model_copy(update={"total": SIMULATED_LABELS})
     visible, new = assign_labels_to_clients(truth, options, config.seed)
     parts = zip(of_owners, truth, visible, new, strict=True)
     clients = tuple(LabelTruth(*of_client) for of_client in parts)

@@ -220,15 +220,15 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Parse ``HOST[:PORT]`` of ``--address``; an IPv6 address with a port needs brackets."""
-    host, port = _split(text)
+    """Parse ``HOST[:PORT]`` of ``--address``; an IPv6 address needs brackets."""
+    host, port = _split(text, "--address")
     check_host(host, text)
     return Address(host, _port(port, text, "--address"))
 
 
 def parse_listen(text: str, option: str = "--listen") -> Address:
     """Parse ``HOST[:PORT]`` of ``--listen``; HOST is an IP address of the server, or all."""
-    host, port = _split(text)
+    host, port = _split(text, option)
     if not _is_ip(host):
         raise UserError(
             f"{option} {text!r} is no IP address of the server, such as 127.0.0.1:8001 for what "
@@ -239,8 +239,15 @@ def parse_listen(text: str, option: str = "--listen") -> Address:
     return Address(str(ip_address(host)), _port(port, text, option))
 
 
-def _split(text: str) -> tuple[str, str]:
+def _split(text: str, option: str) -> tuple[str, str]:
     host, port = text, str(DEFAULT_PORT)
+    if ":" in text and _is_ip(text):  # its last part may be meant as the port
+        raise UserError(
+            f"{option} {text!r}: write an IPv6 address in brackets, before the port, as in "
+            f"[2001:db8::1]:{DEFAULT_PORT}.",
+            "address-wrong",
+            option=option,
+        )
     if bracketed := re.fullmatch(r"\[(.*:.*)\](?::(.*))?", text):
         host, port = bracketed[1], bracketed[2] if bracketed[2] is not None else port
     elif text.count(":") == 1 and "/" not in text:

@@ -152,7 +152,7 @@ def prepare(settings: RunConfig, data: ServerData) -> Prepared:
         settings, of_server, learned_from = resolve_settings(settings, strategy, data, model)
     notes = data.source.notes if data.source is not None else ()
     words = in_words(chosen).splitlines() if method.trains else ()
-    said = tuple(filter(None, (*notes, data.shape.in_words, *words)))
+    said = tuple(filter(None, (*notes, data.labels_in_words, data.shape.in_words, *words)))
     return Prepared(settings, data, model, scaling, of_server, learned_from, said)
 
 

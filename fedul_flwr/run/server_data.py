@@ -185,6 +185,20 @@ class ServerData:
             rows = _sample(rows, labels[rows], options.points, settings.seed)
         return LabeledPoints(data.inputs, rows, labels[rows])
 
+    @property
+    def labels_in_words(self) -> str:
+        """How many of their labels simulated clients use; empty if they have no such points."""
+        truths = self.split.label_truths if self.split is not None else []
+        used, there = (
+            sum(int((labels != UNLABELED).sum()) for labels in of_clients)
+            for of_clients in ([t.observed for t in truths], [t.labels for t in truths])
+        )
+        return (
+            f"Labels: clients use {used:,} of the {there:,} that their points have."
+            if there
+            else ""
+        )
+
     def labeled_by_owners(self) -> LabeledPoints | None:
         """The labeled points of all simulated clients, if some of their points are labeled."""
         truths = self.split.label_truths if self.split is not None else []

@@ -19,16 +19,16 @@ from torch import Tensor, nn
 
 from fedul_flwr.config.base import load_reference, setting_error, user_code
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.config.shared import HUB, PRETRAINED, is_function, name_texts, split_side
 from fedul_flwr.config.trusted_modules import remember_run
-from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, unnamed_columns
+from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, read_columns, unnamed_columns
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.records import recorded_clients
 from fedul_flwr.data.run_files.store import BEST_MODEL, describe_environment
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.split import LabelTruth, SetTruth
-from fedul_flwr.data.standardize import Moments, Scaling, SharedScaling
+from fedul_flwr.data.standardize import Moments, Scaling, SharedScaling, constant_scaling
 from fedul_flwr.data.tables import Missing
 from fedul_flwr.data.types import Content, Floats
 from fedul_flwr.data.user_content import changed_content, user_content
@@ -256,6 +256,22 @@ def describe(
     if isinstance(grid, PackingGrid):
         about["flower_run"] = str(grid.run.run_id)
     directory.write_json(store.ENVIRONMENT, describe_environment() | about)
+
+
+def earlier_scaling(
+    directory: store.RunDirectory, data: ServerData, settings: RunConfig
+) -> Scaling | None:
+    """What clients of a run that resumes have pooled before; None if they have not, or need not.
+
+    The first attempt may have pooled them even if no round was complete.
+    """
+    pooled = scaling_file(directory.path, data.shape)
+    if settings.standardize != "federation" or not (settings.resume and pooled.exists()):
+        return None
+    columns, trained = read_columns(pooled), (directory.path / LAST_MODEL).exists()
+    if not trained and (not columns.has_constants or columns == data.shape.columns):
+        return None
+    return constant_scaling(columns)
 
 
 def write_scaling_once_known(

@@ -29,7 +29,7 @@ def write_summary(
     seconds: float,
     about: Mapping[str, Any],
 ) -> None:
-    """Write ``summary.json`` and the plots of a finished run."""
+    """Write ``summary.json`` of a finished run."""
     lines, settings = recorder.lines, recorder.settings
     best = recorder.best() or lines[-1]
     shares = {key: [line[key] for line in lines if key in line] for key in (*SHARES, RELEASED_DOWN)}
@@ -64,7 +64,6 @@ def write_summary(
             **rounds_of_owners(lines, best["round"]),
         },
     )
-    draw_pictures(directory)
 
 
 def write_labeling_summary(

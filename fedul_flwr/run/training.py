@@ -20,15 +20,11 @@ from torch import nn
 
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
-from fedul_flwr.data.columns import read_columns
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.records import LOSSES
 from fedul_flwr.data.run_files.store import BEST_MODEL, PERSONAL, PERSONAL_MODEL
 from fedul_flwr.data.safe_files import load_arrays_of
-from fedul_flwr.data.standardize import (
-    ScaledInputs,
-    constant_scaling,
-)
+from fedul_flwr.data.standardize import ScaledInputs
 from fedul_flwr.data.types import Arrays, Content, Floats, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.clients import LabelStages
@@ -62,7 +58,7 @@ from fedul_flwr.run.measures import (
 )
 from fedul_flwr.run.resolve_settings import prepare
 from fedul_flwr.run.server_data import ServerData
-from fedul_flwr.run.summary import write_summary
+from fedul_flwr.run.summary import draw_pictures, write_summary
 
 REMEDY = "restore the file from a copy, or begin anew in another output"
 START_ERRORS = ("start_test_error", "start_validation_error")
@@ -90,8 +86,9 @@ def starting_point(
     """The last complete round of a run that resumes, else the weights of ``model``."""
     resumes = bool(recorder.settings.resume)
     if not resumes or not (directory.path / LAST_MODEL).exists():
-        if recorder.lines and resumes:
-            rounds = recorder.lines[-1]["round"]
+        rounds = recorder.lines[-1]["round"] if recorder.lines else 0
+        # Clients' models are evaluated before their round is complete.
+        if resumes and rounds > int(recorder.settings.evaluate == "local"):
             raise _damaged(directory, LAST_MODEL, f"is missing, and {rounds} rounds are complete")
         directory.replace_metrics([])
         directory.remove_clients()
@@ -199,9 +196,10 @@ def train(
         log(INFO, "%s", line)
     recorder = Recorder(directory, settings, data.evaluator(settings, run.learned_from), add_round)
     shares = ShareCheck(recorder, of_server, data.shape.class_names)
+    # First: the last round of a run that was killed may have to be evaluated.
+    run.scaling.value = setup.earlier_scaling(directory, data, settings)
     start = starting_point(directory, recorder, model, data.shape.class_names)
     done = start.done
-    first = _errors_of_start(recorder, start) if settings.start_from else {}
     ends = done >= settings.num_rounds or stops(recorder)
     if ends and is_summarized(directory, done):
         raise UserError(
@@ -211,13 +209,8 @@ def train(
         )
     buffers = {name for name, _ in model.named_buffers() if name in model.state_dict()}
     for_clients = setup.client_setup(settings, data, directory)
-    pooled = setup.scaling_file(directory.path, data.shape)
-    if settings.standardize == "federation" and (done or (settings.resume and pooled.exists())):
-        columns = read_columns(pooled)
-        # The first attempt may have pooled them even if no round was complete.
-        if done or (columns.has_constants and columns != data.shape.columns):
-            run.scaling.value = constant_scaling(columns)
-            for_clients.values |= scaling_values(run.scaling.value)
+    if run.scaling.value is not None:
+        for_clients.values |= scaling_values(run.scaling.value)
     strategy = strategy_class(
         settings,
         build_base(settings),
@@ -246,7 +239,7 @@ def train(
                 to_record(start.arrays),
                 num_rounds=settings.num_rounds - done,
                 timeout=settings.round_timeout,
-                evaluate_fn=_after_round(strategy, recorder, data, shares, watch, first),
+                evaluate_fn=_after_round(strategy, recorder, data, shares, watch, start),
             )
     except PrivacyBudgetExhausted:
         rounds = strategy.record.round - 1
@@ -259,7 +252,7 @@ def train(
     of_stages = [stage.about() for stage in strategy.stages]
     about = {
         **({"stopped_early": True} if stops(recorder) else {}),
-        **first,
+        **{key: value for key, value in recorder.lines[0].items() if key in START_ERRORS},
         **finish_measures(recorder, shares, trained_for(), data.num_clients or 0),
         **score_priors(directory.clients, settings.num_rounds, setup.set_truths(data)),
         **{key: value for entries in of_stages for key, value in entries.items()},
@@ -267,17 +260,18 @@ def train(
     }
     write_summary(directory, recorder, len(strategy.registration.nodes), time.time() - began, about)
     write_model_card(directory)
+    draw_pictures(directory)  # last: their folder says that everything is there
 
 
 def _errors_of_start(recorder: Recorder, start: Start) -> dict[str, float | None]:
-    """Errors of weights that come from elsewhere, before anything is trained; round 1 has them."""
-    if recorder.evaluator is None:
+    """Errors of weights that come from elsewhere, before anything is trained.
+
+    In round 1, because means and scales of columns are not known before.
+    """
+    if recorder.evaluator is None or not recorder.settings.start_from:
         return {}
-    if start.done:
-        recorder.wait()  # if it stopped before it evaluated round 1, that runs now
-        return {key: recorder.lines[0].get(key) for key in START_ERRORS}
     errors = recorder.evaluator.errors([start.arrays])
-    return {f"start_{key}": errors.get(key) for key in ("test_error", "validation_error")}
+    return {key: errors.get(key.removeprefix("start_")) for key in START_ERRORS}
 
 
 def _after_round(
@@ -286,12 +280,9 @@ def _after_round(
     data: ServerData,
     shares: ShareCheck,
     watch: Watch | None,
-    first: Mapping[str, float | None],
+    start: Start,
 ) -> Callable[[int, ArrayRecord], MetricRecord | None]:
-    """The function that Flower calls after every round, and once before the first.
-
-    The line of round 1 also has the values of ``first``.
-    """
+    """The function that Flower calls after every round, and once before the first."""
 
     reached = time.time()
     before_model = ArrayRecord()
@@ -317,7 +308,7 @@ def _after_round(
             chance = _surrogate_chance(strategy)
         line: dict[str, Any] = {
             "round": record.round,
-            **(first if record.round == 1 else {}),
+            **(_errors_of_start(recorder, start) if record.round == 1 else {}),
             **{_metric_name(strategy, key): value for key, value in record.metrics.items()},
             **_about_pseudo_labels(strategy, recorder.directory, data),
             **chance,
@@ -336,8 +327,8 @@ def _after_round(
             line |= stage.line()
         if strategy.settings.base != "local":  # the clients' own models change there
             buffers = strategy.model_buffers
-            start = {name: array for name, array in before_model.items() if name not in buffers}
-            line["update_norm"] = update_norm(arrays, ArrayRecord(start))
+            trained = {name: array for name, array in before_model.items() if name not in buffers}
+            line["update_norm"] = update_norm(arrays, ArrayRecord(trained))
             before_model = arrays
         for key, text in training_warnings([line]).items():
             if key not in shown and key != "confident_share":

@@ -1,5 +1,6 @@
 """A simulated federation on disk: dealt, cached, reused, and without labels for clients."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fedul_flwr.config.methods import Method
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data import split as split_module
 from fedul_flwr.data.safe_files import read_arrays
+from fedul_flwr.data.sources import read_source
 from fedul_flwr.data.split import (
     Split,
     assign_labels_to_clients,
@@ -28,6 +30,8 @@ from fedul_flwr.data.split import (
 )
 from fedul_flwr.data.types import Ints
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.nodes import DataShape
+from fedul_flwr.run.server_data import ServerData
 from tests.data.conftest import write_source
 from tests.support.given_labels_method import GIVEN_METHOD
 from tests.support.refusals import refuses
@@ -134,7 +138,10 @@ def test_the_file_for_clients_holds_no_labels(place: Path) -> None:
 
 
 KIND = "partly-labeled"
-REUSED = {"labels.total": 100, "validation-fraction": 0.2}  # the defaults, as `labels.split` needs
+REUSED = {
+    "labels.total": "auto",
+    "validation-fraction": 0.2,
+}  # the defaults, as `labels.split` needs
 
 
 def labeled(**options: Any) -> RunConfig:
@@ -205,6 +212,32 @@ def test_points_without_label_in_the_source_stay_so(tmp_path: Path) -> None:
         build_split(nothing, 3, labeled())
     with refuses("labels-missing", setting="partition"):
         build_split(place, 3, labeled(partition="majority"))
+
+
+@pytest.mark.parametrize(
+    ("known", "total", "used"), [(400, "auto", 100), (200, "auto", 150), (200, 30, 30)]
+)
+def test_given_points_without_labels_then_all_labels_are_used_or_the_number_that_is_asked_for(
+    known: int, total: int | str, used: int, tmp_path: Path
+) -> None:
+    """A quarter of the labels is for validation: of 200 labels 50, and 150 are at clients."""
+    place = write_source(tmp_path / "data", np.where(np.arange(400) < known, LABELS, -1))
+    chosen = labeled(**{"labels.total": total, "partition": "iid"})
+    split = build_split(place, 3, chosen)
+    assert sum((truth.observed >= 0).sum() for truth in split.label_truths) == used
+    source = read_source(place)
+    shape = DataShape(source.input_shape, source.class_names)
+    said = ServerData(shape, place, source).split_over(3, chosen).labels_in_words
+    assert re.findall(r"\d+", said) == [str(used), str(known * 3 // 4)]
+
+
+def test_given_points_without_labels_then_methods_of_all_labels_say_who_needs_them(
+    tmp_path: Path,
+) -> None:
+    partly = write_source(tmp_path / "data", np.where(np.arange(400) < 200, LABELS, -1))
+    for method in ("fedul", "supervised", "fedllp-fc"):
+        with refuses("labels-missing", match="labels-only"):
+            build_split(partly, 3, parse_flat(default_flat() | {"method": method}))
 
 
 def test_the_file_for_clients_holds_no_label_that_was_not_given(place: Path) -> None:

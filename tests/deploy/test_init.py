@@ -19,7 +19,7 @@ from fedul_flwr.deploy import init
 from fedul_flwr.deploy.certificates import Address, make_node_key, parse_address, parse_listen
 from fedul_flwr.deploy.status import NONE, rows
 from fedul_flwr.secure.identities import read_identities
-from tests.support.refusals import code_of
+from tests.support.refusals import code_of, refuses
 
 ADDRESS = ["--address", "fl.example.org"]
 TWO = ["--owners", "2"]
@@ -219,7 +219,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
         ("fl.example.org", "fl.example.org", 8000, "0.0.0.0"),
         ("server:65535", "server", 65535, "0.0.0.0"),
         ("192.0.2.7:9000", "192.0.2.7", 9000, "0.0.0.0"),
-        ("2001:db8::7", "2001:db8::7", 8000, "::"),
+        ("[2001:db8::7]", "2001:db8::7", 8000, "::"),
         ("[2001:db8::7]:9000", "2001:db8::7", 9000, "::"),
         # Whoever is on the same machine alone.
         ("localhost:9000", "localhost", 9000, "127.0.0.1"),
@@ -247,6 +247,15 @@ def test_addresses(text: str, host: str, port: int, listening: str) -> None:
 def test_where_a_server_listens(text: str, listening: str, local: str) -> None:
     address = parse_listen(text)
     assert (str(address), str(address.local)) == (listening, local)
+
+
+@pytest.mark.parametrize("text", ["2001:db8::1:8000", "2001:db8::7", "::1", "::ffff:1.2.3.4"])
+@pytest.mark.parametrize("option", ["--address", "--listen", "--metrics"])
+def test_an_ipv6_address_needs_brackets_because_its_end_may_be_a_port(
+    text: str, option: str
+) -> None:
+    with refuses("address-wrong", match=r"\[2001:db8::1\]:8000", option=option):
+        parse_address(text) if option == "--address" else parse_listen(text, option)
 
 
 OWNERS = {"st-mary": 0, "north": 1, "late": 2, "new": 3, "gone": 4}

@@ -97,7 +97,7 @@ def test_given_runs_on_different_splits_then_there_is_a_warning(tmp_path: Path) 
     same = {"F": {"learning-rate": 0.1}, "S": {"method": "supervised", "model": "mlp"}}
     assert plan(tmp_path, same, shared={"partition": "dirichlet"}).split_warnings == ()
     labels = {"F": {}, "G": GIVEN, "H": {**GIVEN, "labels.total": 20}}
-    total = f"{DIFFER}, labels.total differs: 100 for G; 20 for H."
+    total = f"{DIFFER}, labels.total differs: 'auto' for G; 20 for H."
     assert plan(tmp_path, labels).split_warnings == (total,)
 
 

@@ -3,7 +3,10 @@
 import errno
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -12,10 +15,22 @@ from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
+from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.records import recorded_clients
+from fedul_flwr.results import plots
+from fedul_flwr.run.evaluation import Recorder
 from tests.support.error_line import error_line
 from tests.support.refusals import code_of
-from tests.support.runs import assert_same_run, metrics
+from tests.support.runs import (
+    assert_same_arrays,
+    assert_same_run,
+    last_model,
+    metrics,
+    resume,
+    summary,
+    train,
+)
+from tests.support.settings import Settings
 
 QUICK = "model='mlp' num-rounds=2 local-epochs=1 base='fedadam'"
 CLIENTS = 3
@@ -185,3 +200,79 @@ def test_given_a_full_disk_then_what_was_there_stays_and_the_run_ends_as_one_wit
     code, said = run("--resume", str(copy))
     assert code == 0, said
     assert_same_run(copy, whole)
+
+
+class _Killed(BaseException):
+    """Stands for the end of a process: nothing after it is written."""
+
+
+def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the process "die" at its write ``number``, of a line half.
+
+    A write is a file that gets its name, a line that is added, a file that is deleted.
+    """
+    writes, lock = count(), Lock()
+
+    def dies() -> bool:
+        with lock:
+            return next(writes) >= number
+
+    def before(own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            if dies():
+                raise _Killed
+            return own(*args, **options)
+
+        return call
+
+    def append(path: Path, line: str) -> None:
+        if dies():
+            if next(writes) == number + 1:  # the first write that fails
+                path.write_text(path.read_text() + line[:20])
+            raise _Killed
+        own(path, line)
+
+    own = store.append_line
+    for name in ("replace", "unlink"):
+        monkeypatch.setattr(Path, name, before(getattr(Path, name)))
+    monkeypatch.setattr(store, "append_line", append)
+
+
+def measured(directory: Path) -> list[Any]:
+    """What a run ends with; not its traffic, of which the killed process had a part."""
+    lines = [(line["round"], line["loss"], line["validation_loss"]) for line in metrics(directory)]
+    return [*lines, summary(directory)["best_round"], summary(directory)["test_error"]]
+
+
+@pytest.mark.parametrize(
+    "kind", [{"base": "fedadam"}, {"base": "local", "evaluate": "local"}], ids=str
+)
+def test_given_a_run_killed_at_any_write_then_it_continues_as_one_that_nothing_broke(
+    kind: dict[str, str], settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Vectors, so that clients pool means and scales; FedAdam, so that the server has a state."""
+    plan = {"dataset": "wine", "method": "supervised", "model": "linear"}
+    config = settings(**plan, **kind, num_rounds=2, local_epochs=1)
+    record = Recorder.record
+
+    def at_once(recorder: Recorder, *args: Any, **options: Any) -> None:
+        record(recorder, *args, **options)
+        recorder.wait()  # the evaluation is as early as it can be
+
+    monkeypatch.setattr(Recorder, "record", at_once)
+    monkeypatch.setattr(plots, "draw_plots", lambda run, folder: [])
+    whole = train(config, 2)
+    begun = 0
+    for number in count():
+        run = tmp_path / f"killed-{number}"
+        with monkeypatch.context() as mortal, suppress(_Killed):
+            killed_at(number, mortal)
+            train(config.model_copy(update={"output": str(run)}), 2)
+        if (run / "plots").exists():
+            break
+        if (run / "config.json").exists():
+            begun += 1
+            assert measured(resume(run, 2)) == measured(whole)
+            assert_same_arrays(last_model(run), last_model(whole))
+    assert (run / "model-card.md").exists()
+    assert begun > 10

@@ -25,7 +25,7 @@ from fedul_flwr.results.predict import load_model
 from fedul_flwr.results.predict import write_predictions as predict
 from tests.support.fake_fleet import Flock
 from tests.support.refusals import refuses
-from tests.support.runs import assert_same_arrays, last_model, metrics, train
+from tests.support.runs import assert_same_arrays, last_model, metrics, summary, train
 from tests.support.settings import Settings
 
 QUICK = {"dataset": "wine", "model": "mlp", "model_width": 8, "num_rounds": 2, "local_epochs": 1}
@@ -263,3 +263,13 @@ def test_malformed_moments(means: list[float], variances: list[float], code: str
     answer = Content(values={"column-means": means, "column-variances": variances})
     with refuses(code, BadMessageError):
         check_moments(answer, 2)
+
+
+def test_weights_of_an_earlier_run_begin_with_its_error(settings: Settings) -> None:
+    """The clients are the same, and so are the means and scales that they pool in round 1."""
+    plan = {"dataset": "wine", "method": "supervised", "model": "linear", "num_rounds": 1}
+    earlier = train(settings(**plan), 3)
+    again = train(settings(**plan, start_from=str(earlier)), 3)
+    for part in ("test_error", "validation_error"):
+        assert metrics(again)[0][f"start_{part}"] == metrics(earlier)[0][part]
+    assert summary(again)["start_test_error"] == summary(earlier)["test_error"]
