@@ -9,7 +9,7 @@ from fedul_flwr import learning
 from fedul_flwr import method as kit
 
 
-class AllLabelsClient(kit.Client[kit.PartlyLabeledData]):
+class AllLabelsClient(kit.SemiSupervisedClient):
     """Trains on its labeled points, which arrive in steps like other methods' unlabeled ones."""
 
     def task(self, round: kit.Round) -> kit.Task:

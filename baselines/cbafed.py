@@ -11,6 +11,14 @@ from flwr.app import ArrayRecord
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
+from fedul_flwr.federated.combine import mix
+from fedul_flwr.federated.strategy import (
+    CLASS_COUNTS,
+    CLASS_SHARES,
+    ClassShareStrategy,
+    class_counts,
+)
+from fedul_flwr.learning.task import Report
 
 
 class CBAFedSettings(kit.Settings):
@@ -47,15 +55,15 @@ def chosen_labels(posteriors: kit.Floats, shares: kit.Floats, threshold: float) 
     return np.where(posteriors.max(axis=1, initial=0) > thresholds[first], first, rare)
 
 
-class CBAFed(kit.ClassShareStrategy):
+class CBAFed(ClassShareStrategy):
     """The base strategy; every fifth round ends with the mean of its model and a past one."""
 
-    state = {**kit.ClassShareStrategy.state, PAST: {}}
+    state = {**ClassShareStrategy.state, PAST: {}}
 
     def after_round(self, reports: Mapping[str, Any]) -> None:
         """Take the class shares of the round."""
-        counts = reports[kit.CLASS_COUNTS]
-        self.state[kit.CLASS_SHARES] = counts / counts.sum()
+        counts = reports[CLASS_COUNTS]
+        self.state[CLASS_SHARES] = counts / counts.sum()
 
     def before_round(self, round: kit.RoundAtServer) -> None:
         """Remember the model with which pseudo labels begin."""
@@ -68,17 +76,17 @@ class CBAFed(kit.ClassShareStrategy):
         model = super().after_train(model)
         before = self.record.round - self.settings[kit.StageSettings].labels_only_rounds - 1
         if before > 0 and before % EVERY == 0:
-            model = kit.mix(model, kit.to_record(self.state[PAST]), 0.5)
+            model = mix(model, kit.to_record(self.state[PAST]), 0.5)
             self.state[PAST] = kit.to_arrays(model)
         return model
 
 
-class CBAFedClient(kit.Client[kit.PartlyLabeledData]):
+class CBAFedClient(kit.SemiSupervisedClient):
     """Trains on its labels, and on the received model's labels of its other points."""
 
     reports = {
         **kit.CONFIDENT,
-        **kit.class_counts(
+        **class_counts(
             "how many of the points that it trains on are of each class, by label or guess"
         ),
     }
@@ -93,7 +101,7 @@ class CBAFedClient(kit.Client[kit.PartlyLabeledData]):
         points = self.staged_points(round, lambda: self._labels(round))
         task = learning.weighted_task(points, stages, round.plan)
         counts = np.bincount(points.classes, minlength=self.num_classes).astype(float)
-        reports: dict[str, kit.Report] = {kit.CLASS_COUNTS: counts.tolist()}
+        reports: dict[str, Report] = {CLASS_COUNTS: counts.tolist()}
         if round.number > stages.labels_only_rounds:
             used = len(points.points) - labeled
             reports[kit.CONFIDENT_SHARE] = used / max(len(self.data.unlabeled), 1)
@@ -105,7 +113,7 @@ class CBAFedClient(kit.Client[kit.PartlyLabeledData]):
             return learning.PseudoLabels.none(0)
         inputs, views = self.data.examples.inputs, self.labeling_views(round.number)
         posteriors = self.posteriors(inputs, points, round, views).numpy()
-        shares = round.config[kit.CLASS_SHARES].cpu().numpy()
+        shares = round.config[CLASS_SHARES].cpu().numpy()
         labels = chosen_labels(posteriors, shares, self.settings[CBAFedSettings].threshold)
         return learning.PseudoLabels(labels, (labels != kit.UNLABELED).astype(float))
 

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
+from fedul_flwr.learning.task import Loss
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,7 +78,7 @@ class FedLLPClient(kit.Client[kit.AnySetsData]):
 
     data_class = kit.AnySetsData
 
-    def loss(self) -> kit.Loss:
+    def loss(self) -> Loss:
         """Cross-entropy between a set's class priors and its mean prediction, mean over bags."""
         import torch
 

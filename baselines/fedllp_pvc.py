@@ -10,6 +10,7 @@ from fedul_flwr import learning
 from fedul_flwr import method as kit
 from fedul_flwr.baselines.fedllp import FedLLPClient, FedLLPSettings
 from fedul_flwr.data.set_priors import SetCheck, check_counts
+from fedul_flwr.learning.task import Loss
 
 
 class CountedSetsData(kit.AnySetsData):
@@ -29,7 +30,7 @@ class FedLLPPVCClient(FedLLPClient):
 
     data_class = CountedSetsData
 
-    def loss(self) -> kit.Loss:
+    def loss(self) -> Loss:
         """Minus the log-probability of the class counts, of each class by itself."""
         import torch
 

@@ -8,22 +8,24 @@ from pydantic import Field
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
+from fedul_flwr.config.base import OR_ADAPTIVE
+from fedul_flwr.config.shared import SIMULATED
 
 
 class FedPLSettings(kit.Settings):
     """Pseudo labels from class priors (Diao et al. 2021, as in the FedUL paper, eq. 14 to 17)."""
 
     table: ClassVar[str] = "fedpl"
-    threshold: Annotated[float, Field(ge=0, lt=1), *kit.OR_ADAPTIVE] = 0.4
+    threshold: Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE] = 0.4
     """Smallest top probability (tau) with which a point is confident: it is then trained on its
     pseudo label alone. `adaptive` is the mean top probability of a client's points, in every
     round."""
-    warm_up_rounds: Annotated[int, Field(ge=0), *kit.OR_ADAPTIVE] = kit.ADAPTIVE
+    warm_up_rounds: Annotated[int, Field(ge=0), *OR_ADAPTIVE] = kit.ADAPTIVE
     """First rounds, with plain cross-entropy on all pseudo labels. With `adaptive` a client is in
     warm-up in every round in which fewer than half of its points are confident, by the model that
     it received; so it always trains. With a number (5 in the authors' code) a client without
     confident points trains nothing afterwards."""
-    recipe: Annotated[Literal["paper", "release"], kit.SIMULATED] = "paper"
+    recipe: Annotated[Literal["paper", "release"], SIMULATED] = "paper"
     """Form of the method: the paper's, or that of the authors' code. In the paper's, the label of a
     set is the class with the largest prior that the client knows, every confident point is paired
     with a random other one, and points are mixed. In the other, it is the class with the largest of

@@ -10,6 +10,7 @@ from fedul_flwr import learning
 from fedul_flwr import method as kit
 from fedul_flwr.baselines.pseudo_label import label_by_network
 from fedul_flwr.federated.asked import Asked
+from fedul_flwr.federated.owner.model_check import check_model
 
 LABEL = "fedsem-label"
 """Phase in which all clients label their points, and name under which they store the labels."""
@@ -46,7 +47,7 @@ class FedSem(kit.Strategy):
         return super().before_train(round_number, arrays, grid)
 
 
-class FedSemClient(kit.Client[kit.PartlyLabeledData]):
+class FedSemClient(kit.SemiSupervisedClient):
     """Labels its points once, and trains on these labels in all later rounds."""
 
     reports = kit.CONFIDENT
@@ -58,7 +59,7 @@ class FedSemClient(kit.Client[kit.PartlyLabeledData]):
             return super().on_phase(name, content)
         by = Asked({kit.ARRAYS: content.arrays}, {}).model
         after = kit.number(content, "after-round")
-        self.check_model(content.arrays, after + 1)
+        check_model(self, content.arrays, after + 1)
         learning.load_arrays(self.model, content.arrays)
         views = self.labeling_views(after)
         labels = label_by_network(self.model, self.data, views)

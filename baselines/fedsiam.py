@@ -13,6 +13,7 @@ import numpy as np
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
+from fedul_flwr.federated.payload import MODEL
 
 CONSISTENCY_WEIGHT = 100.0
 """Weight of the squared difference between the softmax outputs of student and teacher."""
@@ -36,7 +37,7 @@ class FedSiam(kit.Strategy):
         kit.NOT_ALONE,
         kit.only_without("scaffold.option", "I", why="the teacher would count its pass as steps"),
     )
-    state = {TEACHER: kit.Part(kit.MODEL), TEACHER_STEPS: 0}
+    state = {TEACHER: kit.Part(MODEL), TEACHER_STEPS: 0}
 
     def client_config(self) -> dict[str, Any]:
         """The teacher, and the number of steps that it has followed."""
@@ -48,12 +49,12 @@ class FedSiam(kit.Strategy):
         self.state[TEACHER_STEPS] = int(self.state[TEACHER_STEPS] + reports[TEACHER_STEPS])
 
 
-class FedSiamClient(kit.Client[kit.PartlyLabeledData]):
+class FedSiamClient(kit.SemiSupervisedClient):
     """Trains on all its points, labeled or not, in both stages."""
 
     reports = {
         TEACHER: kit.Part(
-            kit.MODEL,
+            MODEL,
             says="the teacher, a moving average of the model in training",
             reader=kit.AVERAGED,
         ),

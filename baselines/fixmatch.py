@@ -22,7 +22,7 @@ class FixMatchSettings(kit.Settings):
     point always reaches it; 0.85 in FedMatch's paper."""
 
 
-class FixMatchClient(kit.Client[kit.PartlyLabeledData]):
+class FixMatchClient(kit.SemiSupervisedClient):
     """Trains on given labels, and trains strong views on confident pseudo labels."""
 
     reports = kit.CONFIDENT

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from fedul_flwr import method as kit
 from fedul_flwr.baselines.all_labels import labeled_task
+from fedul_flwr.config.method_settings import LabelSourceSettings
 from fedul_flwr.data.split import label_scenario
+from fedul_flwr.federated.strategy import NO_TURNS, require
 
 AT_SERVER = (
-    kit.NO_TURNS,
+    NO_TURNS,
     kit.only_with("evaluate", "global", why="no client trains"),
     kit.only_without("max-update-norm", why="no client trains"),
     kit.only_with("secure-sum", "off", why="no client trains"),
@@ -31,7 +33,7 @@ class GivenLabels(kit.Strategy):
         """Also refuse settings about clients' models if labels are at the server."""
         super().validate(settings)
         if cls.learns_at_server(settings):
-            kit.require(settings, *AT_SERVER)
+            require(settings, *AT_SERVER)
 
     @classmethod
     def trains_alone(cls, settings: kit.RunConfig) -> bool:
@@ -39,7 +41,7 @@ class GivenLabels(kit.Strategy):
         return cls.learns_at_server(settings)
 
 
-class GivenLabelsClient(kit.Client[kit.PartlyLabeledData]):
+class GivenLabelsClient(kit.SemiSupervisedClient):
     """Trains on all of its labeled points in every round; they do not arrive in steps."""
 
     @classmethod
@@ -61,7 +63,7 @@ METHOD = kit.Method(
     client=GivenLabelsClient,
     settings=(
         kit.LabelSettings,
-        kit.LabelSourceSettings,
+        LabelSourceSettings,
         kit.SupervisedPartSettings,
         kit.ServerTrainingSettings,
     ),

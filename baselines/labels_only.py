@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
+from fedul_flwr.config.method_settings import LabelsOnlySettings
 
 
 class LabelsOnly(kit.Strategy):
@@ -12,7 +13,7 @@ class LabelsOnly(kit.Strategy):
     policy_class = kit.LabeledClientStages
 
 
-class LabelsOnlyClient(kit.Client[kit.PartlyLabeledData]):
+class LabelsOnlyClient(kit.SemiSupervisedClient):
     """Trains without pseudo labels in the second stage, too."""
 
     def task(self, round: kit.Round) -> kit.Task:
@@ -23,7 +24,7 @@ class LabelsOnlyClient(kit.Client[kit.PartlyLabeledData]):
             points,
             self.settings[kit.StageSettings],
             round.plan,
-            self.settings[kit.LabelsOnlySettings],
+            self.settings[LabelsOnlySettings],
         )
 
 
@@ -34,6 +35,6 @@ METHOD = kit.Method(
     paper="rival in Scott, Yeo and Lampert, TMLR 2023, arXiv:2210.06434",
     strategy=LabelsOnly,
     client=LabelsOnlyClient,
-    settings=(kit.LabelSettings, kit.StageSettings, kit.LabelsOnlySettings),
+    settings=(kit.LabelSettings, kit.StageSettings, LabelsOnlySettings),
     data="partly-labeled",
 )

@@ -6,6 +6,7 @@ import numpy as np
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
+from fedul_flwr.config.method_settings import PropagationSettings
 from fedul_flwr.data.class_labels import labels_from_scores
 from fedul_flwr.propagation.client import GraphPoints
 
@@ -16,7 +17,7 @@ class LocalLP(kit.Strategy):
     policy_class = kit.LabeledClientStages
 
 
-class LocalLPClient(kit.Client[kit.PartlyLabeledData]):
+class LocalLPClient(kit.SemiSupervisedClient):
     """Propagates labels on the graph of its own points, with features of the round's model."""
 
     reports = kit.CONFIDENT
@@ -36,7 +37,7 @@ class LocalLPClient(kit.Client[kit.PartlyLabeledData]):
         features = learning.extract_features(
             self.model, data.examples.inputs, graph.rows, learning.local_plan(settings), views
         )
-        options = settings[kit.PropagationSettings]
+        options = settings[PropagationSettings]
         propagated = labels_from_scores(graph.own_scores(features, options))
         # The largest is that of all points in the graph, labeled ones included.
         divisor = float(propagated.confidence.max()) if options.is_scaled else 1.0
@@ -53,7 +54,7 @@ METHOD = kit.Method(
     settings=(
         kit.LabelSettings,
         kit.PseudoLabelSettings,
-        kit.PropagationSettings,
+        PropagationSettings,
         kit.WeakViewSettings,
     ),
     data="partly-labeled",

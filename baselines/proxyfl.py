@@ -13,6 +13,13 @@ from pydantic import Field
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
+from fedul_flwr.federated.stages.heads import last_layer
+from fedul_flwr.federated.strategy import (
+    CLASS_COUNTS,
+    CLASS_SHARES,
+    ClassShareStrategy,
+    class_counts,
+)
 
 
 class ProxyFLSettings(kit.Settings):
@@ -33,7 +40,7 @@ DECAY = 0.99
 """Weight of the shares before in those after a round (authors' code)."""
 
 
-class ProxyFL(kit.ClassShareStrategy):
+class ProxyFL(ClassShareStrategy):
     """The base strategy, then training of the last layer's rows on those of the clients."""
 
     goes_with = (
@@ -42,7 +49,7 @@ class ProxyFL(kit.ClassShareStrategy):
 
     @cached_property
     def _name(self) -> str:
-        return kit.last_layer(self.settings, self.registry.model_shape, self.num_classes)[0]
+        return last_layer(self.settings, self.registry.model_shape, self.num_classes)[0]
 
     def before_aggregate(self, replies: Sequence[Message], weights: kit.Floats) -> None:
         """Take the rows of the clients' last layers."""
@@ -52,10 +59,10 @@ class ProxyFL(kit.ClassShareStrategy):
 
     def after_round(self, reports: Mapping[str, Any]) -> None:
         """Move the class shares towards those of the round."""
-        counts, before = reports[kit.CLASS_COUNTS], self.client_config()[kit.CLASS_SHARES]
+        counts, before = reports[CLASS_COUNTS], self.client_config()[CLASS_SHARES]
         if counts.any():
             now = counts / counts.sum()
-            self.state[kit.CLASS_SHARES] = DECAY * np.asarray(before) + (1 - DECAY) * now
+            self.state[CLASS_SHARES] = DECAY * np.asarray(before) + (1 - DECAY) * now
 
     def after_train(self, model: ArrayRecord) -> ArrayRecord:
         """Train the rows, then on the server's labels if it is its turn."""
@@ -67,17 +74,17 @@ class ProxyFL(kit.ClassShareStrategy):
         return super().after_train(kit.to_record(arrays))
 
 
-class ProxyFLClient(kit.Client[kit.PartlyLabeledData]):
+class ProxyFLClient(kit.SemiSupervisedClient):
     """Trains on labels and sure predictions, and moves all points to the rows of their classes."""
 
     reports = {
         **kit.CONFIDENT,
-        **kit.class_counts("how often its labels and sure predictions are of each class"),
+        **class_counts("how often its labels and sure predictions are of each class"),
     }
 
     def task(self, round: kit.Round) -> kit.Task:
         """Three losses on labeled and unlabeled batches."""
-        shares = round.config[kit.CLASS_SHARES]
+        shares = round.config[CLASS_SHARES]
         objective = learning.ProxyObjective(
             received=self.received_model(round),
             shares=shares,
@@ -86,7 +93,7 @@ class ProxyFLClient(kit.Client[kit.PartlyLabeledData]):
             **self.weights_and_views(),
         )
         task = self.streamed_task(round, objective)
-        return replace(task, reports={**task.reports, kit.CLASS_COUNTS: objective.counts})
+        return replace(task, reports={**task.reports, CLASS_COUNTS: objective.counts})
 
 
 METHOD = kit.Method(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-class PseudoLabelClient(kit.Client[kit.PartlyLabeledData]):
+class PseudoLabelClient(kit.SemiSupervisedClient):
     """Trains on the global model's predictions with confidence 1 - entropy / log K."""
 
     reports = kit.CONFIDENT

@@ -20,7 +20,7 @@ class SAGESettings(kit.Settings):
     which a point is trained on its pseudo label."""
 
 
-class SAGEClient(kit.Client[kit.PartlyLabeledData]):
+class SAGEClient(kit.SemiSupervisedClient):
     """Trains on given labels, and trains strong views on two models' pseudo labels."""
 
     reports = kit.CONFIDENT

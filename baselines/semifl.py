@@ -17,7 +17,13 @@ from flwr.serverapp import Grid
 from fedul_flwr import learning
 from fedul_flwr import method as kit
 from fedul_flwr.baselines import static_batch_norm as norm
+from fedul_flwr.config.method_settings import StrongViewSettings, Weight
+from fedul_flwr.config.shared import MORE_THAN_MODELS, UNWEIGHTED
+from fedul_flwr.errors import NothingToLearnError
+from fedul_flwr.federated.client_data import part_of_step
+from fedul_flwr.federated.messages import METRICS, metric
 from fedul_flwr.federated.stages.server_training import ServerTraining
+from fedul_flwr.learning.task import Report
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,11 +37,11 @@ class SemiFLSettings(kit.Settings):
     """Smallest top probability, by the model that a client received, of the points that it trains
     on. `adaptive` is (FL)²'s: the mean top probability of the client's points, less for classes
     that the model seldom predicts there."""
-    mix_weight: kit.Weight = 1.0
+    mix_weight: Weight = 1.0
     """Weight of the loss of points mixed with others, sure or not; (FL)² has 0."""
     learning_status: Annotated[
         bool,
-        kit.only_without("base", *kit.UNWEIGHTED),
+        kit.only_without("base", *UNWEIGHTED),
         kit.only_without("client-weights", "examples"),
     ] = False
     """Weigh clients by 1 − the mean top probability of their points ((FL)²): those whose points the
@@ -44,7 +50,7 @@ class SemiFLSettings(kit.Settings):
     """Whether a client scales its points' probabilities before it makes pseudo labels, so that the
     mean over the last round's clients is the class shares of the server's labels. Only with a
     server whose labels have about the clients' shares. Clients send the mean of theirs."""
-    sharpness: kit.Weight = 0.0
+    sharpness: Weight = 0.0
     """Radius ρ of (FL)²'s consistency between the weights and the worst ones near them; 0 leaves it
     out, (FL)² has 0.1, and 1 for CIFAR-100. A step then costs three times as much."""
 
@@ -105,7 +111,7 @@ class SemiFL(kit.Strategy):
     server_order = "after"
     goes_with = (
         kit.only_with("scenario.labels-at", "server", why="the server trains on its labels"),
-        kit.only_without("base", *kit.MORE_THAN_MODELS, why="its momentum lives on"),
+        kit.only_without("base", *MORE_THAN_MODELS, why="its momentum lives on"),
     )
     state = {MOMENTUM: {}, FACTORS: None}
 
@@ -133,7 +139,7 @@ class SemiFL(kit.Strategy):
         """The base's mean; the model stays where no client is sure of a point."""
         try:
             return super().combine(server_round, replies)
-        except kit.NothingToLearnError:
+        except NothingToLearnError:
             self.record.metrics[kit.CONFIDENT_SHARE] = 0.0
             if self.settings.evaluate == "local":  # clients hold the model that they got
                 self.local_models = [kit.to_arrays(self.global_arrays)]
@@ -144,7 +150,7 @@ class SemiFL(kit.Strategy):
         """Weights of the mean: with ``semifl.learning-status`` 1 − the mean top probability."""
         if not self.settings[SemiFLSettings].learning_status:
             return super().weigh(replies)
-        weights = np.array([1 - kit.metric(reply, MEAN_TOP) for reply in replies])
+        weights = np.array([1 - metric(reply, MEAN_TOP) for reply in replies])
         return weights if weights.any() else np.ones(len(replies))
 
     def before_aggregate(self, replies: Sequence[Message], weights: kit.Floats) -> None:
@@ -156,7 +162,7 @@ class SemiFL(kit.Strategy):
         clients = {client.node_id: client.partition_id for client in self._round[1]}
         answers = [self.registry.answers[clients[r.metadata.src_node_id]] for r in replies]
         counts = [self._num_arrived(answer) for answer in answers]
-        records = [reply.content.metric_records[kit.METRICS] for reply in replies]
+        records = [reply.content.metric_records[METRICS] for reply in replies]
         means = [cast(list[float], record[MEAN_POSTERIOR]) for record in records]
         mean, num_points = np.average(means, axis=0, weights=counts), float(sum(counts))
         self.state[FACTORS] = learning.class_factors(self.trainer.label_counts(), mean, num_points)
@@ -171,10 +177,10 @@ class SemiFL(kit.Strategy):
     def _num_arrived(self, answer: kit.Content) -> int:
         """Points of a client in this round's streaming step, by its answer to ``setup``."""
         points = np.arange(kit.number(answer, kit.NUM_POINTS))
-        return len(kit.part_of_step(points, self.settings, self.record.round))
+        return len(part_of_step(points, self.settings, self.record.round))
 
 
-class SemiFLClient(kit.Client[kit.PartlyLabeledData]):
+class SemiFLClient(kit.SemiSupervisedClient):
     """Trains on points that the received model is sure of, and on mixtures with others.
 
     Pseudo labels are made once a round. The momentum lives on between its rounds.
@@ -206,7 +212,7 @@ class SemiFLClient(kit.Client[kit.PartlyLabeledData]):
             options.mix_weight,
             options.sharpness,
         )
-        reports: dict[str, kit.Report] = {kit.CONFIDENT_SHARE: len(chosen) / max(len(points), 1)}
+        reports: dict[str, Report] = {kit.CONFIDENT_SHARE: len(chosen) / max(len(points), 1)}
         if options.learning_status:
             reports[MEAN_TOP] = selection.mean_top
         if options.alignment:
@@ -229,7 +235,7 @@ METHOD = kit.Method(
     strategy=SemiFL,
     client=SemiFLClient,
     settings=(
-        *(kit.LabelSettings, kit.ScenarioSettings, kit.StrongViewSettings),
+        *(kit.LabelSettings, kit.ScenarioSettings, StrongViewSettings),
         *(kit.ServerTrainingSettings, SemiFLSettings),
     ),
     data="partly-labeled",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from fedul_flwr import method as kit
+from fedul_flwr.config.method_settings import UnlabeledSetSettings
+from fedul_flwr.federated.strategy import NO_TURNS
 
 
 class ServerOnly(kit.Strategy):
@@ -12,7 +14,7 @@ class ServerOnly(kit.Strategy):
     server_order = "after"
     goes_with = (
         kit.NOT_ALONE,
-        kit.NO_TURNS,
+        NO_TURNS,
         kit.only_without("max-update-norm"),
         kit.only_without("learning-rate-schedule", "client-plateau", why="no client trains"),
         kit.only_with("evaluate", "global", why="no client trains"),
@@ -31,6 +33,6 @@ METHOD = kit.Method(
     needs="labeled points at the server",
     paper="A Bi-Objective Optimization Approach for Enhancing FedUL, project report",
     strategy=ServerOnly,
-    settings=(kit.UnlabeledSetSettings, kit.ServerTrainingSettings),
+    settings=(UnlabeledSetSettings, kit.ServerTrainingSettings),
     can_sum=False,
 )

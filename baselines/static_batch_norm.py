@@ -15,14 +15,18 @@ from flwr.serverapp import Grid
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
+from fedul_flwr.federated.combine import average_buffers
+from fedul_flwr.federated.messages import array_record
+from fedul_flwr.federated.payload import EVERY_ROUND, Declared
+from fedul_flwr.federated.replies import check_update
 
 STATISTICS = "batch-statistics"
 """Phase in which clients compute statistics of batch norm."""
-SENT_STATISTICS: kit.Declared = {
+SENT_STATISTICS: Declared = {
     STATISTICS: kit.all_of(
         "of a model with batch norm, means and variances of its layers over its points",
         "*",
-        often=kit.EVERY_ROUND,
+        often=EVERY_ROUND,
         reader=kit.AVERAGED,
     )
 }
@@ -47,12 +51,12 @@ def renewed_statistics(
     names = learning.statistic_names(strategy.trainer.model)
     if not names:
         return model
-    form = {kit.ARRAYS: kit.array_record({name: model[name] for name in names})}
+    form = {kit.ARRAYS: array_record({name: model[name] for name in names})}
 
     def check(client: kit.ClientRef, answer: kit.Content) -> None:
         del client
         if answer.arrays:  # none of a client without points
-            kit.check_update(RecordDict({kit.ARRAYS: kit.to_record(answer.arrays)}), form)
+            check_update(RecordDict({kit.ARRAYS: kit.to_record(answer.arrays)}), form)
             check_variances(answer.arrays)
 
     request = kit.Content(kit.to_arrays(model), {"round": strategy.record.round})
@@ -65,8 +69,8 @@ def renewed_statistics(
             records.append(kit.to_record(answer.arrays))
             counts.append(learning.num_statistic_batches(points))
     weights, robust = np.array(counts, float), strategy.settings.base in kit.ROBUST
-    averaged = kit.average_buffers(records, weights, names, model, robust=robust)
-    return kit.array_record({name: averaged.get(name, array) for name, array in model.items()})
+    averaged = average_buffers(records, weights, names, model, robust=robust)
+    return array_record({name: averaged.get(name, array) for name, array in model.items()})
 
 
 def check_variances(statistics: kit.Arrays) -> None:

@@ -10,27 +10,30 @@ import numpy as np
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
+from fedul_flwr.config.method_settings import SupervisedSettings, UnlabeledSetSettings
 from fedul_flwr.data.split import open_labeled_points, open_unlabeled_sets
-from fedul_flwr.data.types import OwnPoints, labeled_own_points, set_aside
+from fedul_flwr.data.types import Inputs, LabeledPoints, OwnPoints, labeled_own_points, set_aside
+from fedul_flwr.errors import OwnDataError
+from fedul_flwr.federated.client_data import ClientData, PointShares
 
 
-class LabeledData(kit.ClientData):
+class LabeledData(ClientData):
     """Points that all have labels, or a part of them."""
 
     registers = {kit.NUM_POINTS: kit.Part.count(says="how many points")}
 
     @cached_property
-    def _chosen(self) -> kit.LabeledPoints:
+    def _chosen(self) -> LabeledPoints:
         """Points with labels: ``supervised.label-fraction`` of all, at least one."""
         everything = self._all_points()
-        fraction = self.settings[kit.SupervisedSettings].label_fraction
+        fraction = self.settings[SupervisedSettings].label_fraction
         count = max(1, round(fraction * len(everything.points)))
         # The same order for all fractions: a larger one includes the points of a smaller one.
         order = kit.stream(self.settings.seed, "labeled", self.node.partition_id).permutation(
             len(everything.points)
         )
         chosen = np.sort(order[:count])
-        return kit.LabeledPoints(
+        return LabeledPoints(
             everything.inputs, everything.points[chosen], everything.labels[chosen]
         )
 
@@ -43,13 +46,13 @@ class LabeledData(kit.ClientData):
         return set_aside(everything, self.settings.seed, self.node.partition_id)
 
     @cached_property
-    def examples(self) -> kit.LabeledPoints:
+    def examples(self) -> LabeledPoints:
         """Training points: those with labels, without some that are set aside."""
         chosen = self._chosen
         if not len(self._aside):
             return chosen
         points, labels = (np.delete(a, self._aside) for a in (chosen.points, chosen.labels))
-        return kit.LabeledPoints(chosen.inputs, points, labels)
+        return LabeledPoints(chosen.inputs, points, labels)
 
     @property
     def own_points(self) -> OwnPoints:
@@ -58,15 +61,15 @@ class LabeledData(kit.ClientData):
         return labeled_own_points(self._chosen, self.examples.points, trained, self._aside)
 
     @property
-    def own_rows(self) -> tuple[kit.Inputs, kit.Ints]:
+    def own_rows(self) -> tuple[Inputs, kit.Ints]:
         """The points that it trains on."""
         return self.examples.inputs, self.examples.points
 
-    def point_shares(self) -> kit.PointShares:
+    def point_shares(self) -> PointShares:
         """The labels."""
         examples = self.examples
         shares = np.eye(self.num_classes)[examples.labels]
-        return kit.PointShares(examples.inputs, examples.points, shares, np.ones(len(shares), bool))
+        return PointShares(examples.inputs, examples.points, shares, np.ones(len(shares), bool))
 
     def register(self) -> dict[str, kit.Value]:
         """Number of training points."""
@@ -79,12 +82,12 @@ class LabeledData(kit.ClientData):
         for name, count in zip(self.class_names, counts, strict=True):
             yield f"class {name}: {count} points"
 
-    def _all_points(self) -> kit.LabeledPoints:
+    def _all_points(self) -> LabeledPoints:
         folder = self.folder
         if folder is None:
             points = open_labeled_points(self.setup, self.node.partition_id)
             return replace(points, inputs=self.standardized(points.inputs, points.points))
-        if self.settings[kit.SupervisedSettings].steps == "sets":
+        if self.settings[SupervisedSettings].steps == "sets":
             raise kit.UserError(
                 "Setting supervised.steps = 'sets' is for simulations: an owner of labeled points "
                 "has no unlabeled sets. Use 'labeled'.",
@@ -94,14 +97,14 @@ class LabeledData(kit.ClientData):
         all_points = self.load_points(folder)
         missing = int((all_points.labels == kit.UNLABELED).sum())
         if missing:
-            raise kit.OwnDataError(
+            raise OwnDataError(
                 f"{missing} of the {len(all_points.points)} points in {folder} have no label; "
                 "method "
                 f"{self.settings.method!r} learns from the labels of all points.",
                 "labels-missing",
             )
         inputs = self.standardized(all_points.inputs, all_points.points)
-        return kit.LabeledPoints(inputs, all_points.points, all_points.labels)
+        return LabeledPoints(inputs, all_points.points, all_points.labels)
 
 
 class SupervisedClient(kit.Client[LabeledData]):
@@ -112,7 +115,7 @@ class SupervisedClient(kit.Client[LabeledData]):
     def task(self, round: kit.Round) -> kit.Task:
         """One pass over the labeled points, or as many steps as FedUL makes over the sets."""
         points, plan = self.data.examples, round.plan
-        if self.settings[kit.SupervisedSettings].steps == "labeled":
+        if self.settings[SupervisedSettings].steps == "labeled":
             batches = learning.point_batches(points.inputs, points.points, points.labels, plan)
         else:
             in_sets = open_unlabeled_sets(self.setup, self.node.partition_id).points
@@ -129,6 +132,6 @@ METHOD = kit.Method(
     needs="labels for all points of clients, or a fraction",
     paper="McMahan et al., AISTATS 2017, arXiv:1602.05629",
     client=SupervisedClient,
-    settings=(kit.UnlabeledSetSettings, kit.SupervisedSettings, kit.DPSettings),
+    settings=(UnlabeledSetSettings, SupervisedSettings, kit.DPSettings),
     data="labels",
 )

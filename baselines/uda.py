@@ -9,7 +9,7 @@ from fedul_flwr import learning
 from fedul_flwr import method as kit
 
 
-class UDAClient(kit.Client[kit.PartlyLabeledData]):
+class UDAClient(kit.SemiSupervisedClient):
     """Trains on labels of points it is not confident about yet, and on consistency of views."""
 
     reports = kit.CONFIDENT

@@ -10,7 +10,9 @@ import numpy as np
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
-from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE
+from fedul_flwr.config.method_settings import ViewSettings
+from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, NORMALIZER, STALE, WEIGHT
+from fedul_flwr.federated.payload import HOW_TRAINING_WENT, MODEL, WEIGHTS, Payload
 from fedul_flwr.learning.parts import (
     PSI,
     SIGMA,
@@ -22,6 +24,7 @@ from fedul_flwr.learning.parts import (
     unflatten,
     unlabeled_part,
 )
+from fedul_flwr.learning.task import Records
 from fedul_flwr.strategies.fedmatch import FedMatchSettings
 from fedul_flwr.strategies.fedmatch_parts import decode, encode
 
@@ -67,25 +70,25 @@ def _of_part(part: str, shape: str) -> kit.Part:
 
 
 FEDMATCH = {
-    "supervised-loss": kit.Part(says=kit.HOW_TRAINING_WENT),
-    "consistency-loss": kit.Part(says=kit.HOW_TRAINING_WENT),
-    "num-helpers": kit.Part.count(says=kit.HOW_TRAINING_WENT),
-    kit.NORMALIZER: kit.Part(when=lambda _: False),  # no base that needs it goes with parts
-    STALE: kit.Part.count(says=kit.HOW_TRAINING_WENT, optional=True),
+    "supervised-loss": kit.Part(says=HOW_TRAINING_WENT),
+    "consistency-loss": kit.Part(says=HOW_TRAINING_WENT),
+    "num-helpers": kit.Part.count(says=HOW_TRAINING_WENT),
+    NORMALIZER: kit.Part(when=lambda _: False),  # no base that needs it goes with parts
+    STALE: kit.Part.count(says=HOW_TRAINING_WENT, optional=True),
     **kit.CONFIDENT,
     kit.ARRAYS: kit.Part(
-        kit.MODEL,
+        MODEL,
         says="both parts of the weights after local training",
         when=lambda settings: settings.sums_updates,
     ),
-    SIGMA: _of_part(SIGMA, kit.WEIGHTS),
-    PSI: _of_part(PSI, kit.MODEL),
-    THETA: _of_part(THETA, kit.MODEL),
+    SIGMA: _of_part(SIGMA, WEIGHTS),
+    PSI: _of_part(PSI, MODEL),
+    THETA: _of_part(THETA, MODEL),
 }
 """What a client sends of both parts of its training."""
 
 
-class FedMatchClient(kit.Client[kit.PartlyLabeledData]):
+class FedMatchClient(kit.SemiSupervisedClient):
     """Trains the parts of the weights separately, and exchanges only their changed values.
 
     Messages contain no whole model: records are named after parts and have sparse differences
@@ -113,20 +116,20 @@ class FedMatchClient(kit.Client[kit.PartlyLabeledData]):
         return [f"{part}/{name}" for name in super().buffer_names()]
 
     def train(
-        self, arrays: kit.Arrays, config: Mapping[str, Any], received: kit.Records | None = None
-    ) -> kit.Payload:
+        self, arrays: kit.Arrays, config: Mapping[str, Any], received: Records | None = None
+    ) -> Payload:
         """One round of local training from the parts in ``received``."""
         learning.retain_freed_memory()
         if self.settings.sums_updates:
             parts = unflatten(arrays)
             trained, count, metrics = self._train_parts(parts, self.round(config, {}))
             learning.release_freed_memory()
-            return {kit.ARRAYS: flatten(parts | trained), kit.WEIGHT: count, **metrics}
+            return {kit.ARRAYS: flatten(parts | trained), WEIGHT: count, **metrics}
         start: Parts = {}
         if since := int(config[BASE_ROUND]):
             stored = self.state.load(EXCHANGED, int(config["server-round"]))
             if not stored or int(stored.pop(BASE_ROUND)) != since:  # it is lost
-                return {kit.WEIGHT: 0, **_metrics(stale=1)}
+                return {WEIGHT: 0, **_metrics(stale=1)}
             start = unflatten(stored)
         round = self.round(config, received)
         parts = {
@@ -144,7 +147,7 @@ class FedMatchClient(kit.Client[kit.PartlyLabeledData]):
         self.state.save(EXCHANGED, round.number, flatten(now) | exchanged)
         learning.release_freed_memory()
         sent = {part: update.record for part, update in updates.items()}
-        return {kit.WEIGHT: count, **metrics, **sent}
+        return {WEIGHT: count, **metrics, **sent}
 
     def _train_parts(self, parts: Parts, round: kit.Round) -> tuple[Parts, int, dict[str, float]]:
         """The parts after training, the number of points, and metrics."""
@@ -153,7 +156,7 @@ class FedMatchClient(kit.Client[kit.PartlyLabeledData]):
         if batches.num_points == 0:
             return parts, 0, _metrics()
         model = learning.move_model(self.model, plan.device, plan.precision)
-        decomposed, views = learning.Decomposed(model, parts), self.settings[kit.ViewSettings]
+        decomposed, views = learning.Decomposed(model, parts), self.settings[ViewSettings]
         consistency = learning.InterClientConsistency(
             self._helpers(parts, round),
             options.consistency_weight,

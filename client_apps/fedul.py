@@ -20,7 +20,12 @@ from fedul_flwr.data.set_priors import (
     posterior_equations,
     set_likelihoods,
 )
-from fedul_flwr.federated.messages import CLASS_MASSES, LEARNED, PRIOR_FIT, TEST_PRIOR
+from fedul_flwr.data.types import Bools
+from fedul_flwr.federated.client_data import PointShares
+from fedul_flwr.federated.messages import CLASS_MASSES, LEARNED, PRIOR_FIT, SETUP, TEST_PRIOR
+from fedul_flwr.federated.messages import PART as SUM_PART
+from fedul_flwr.federated.payload import Summed, summed_part
+from fedul_flwr.federated.secure_sum import in_steps
 
 if TYPE_CHECKING:
     from fedul_flwr.surrogate import SurrogateLoss
@@ -38,7 +43,7 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
     """
 
     answers = {
-        kit.SETUP: {
+        SETUP: {
             CLASS_MASSES: kit.Part(
                 "classes",
                 at_least=0,
@@ -46,8 +51,8 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
                 when=lambda settings: settings.sends_class_masses,
             )
         },
-        kit.SUM_PART: {
-            kit.Summed.SETS: kit.summed_part(
+        SUM_PART: {
+            Summed.SETS: summed_part(
                 "points of each class and what its sets tell apart, by their priors",
                 "once, in round 1",
                 when=lambda settings: any(settings.sums_of_sets),
@@ -62,24 +67,24 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
             values[CLASS_MASSES] = self.data.class_masses().tolist()
         return values
 
-    def sum_part(self, of: kit.Summed, content: kit.Content) -> Sequence[int] | kit.Floats:
+    def sum_part(self, of: Summed, content: kit.Content) -> Sequence[int] | kit.Floats:
         """Also class masses of its sets and E^T E, where the server needs their sums alone.
 
         E are :func:`fedul_flwr.data.set_priors.posterior_equations`.
         """
         has_masses, has_gram = self.settings.sums_of_sets
-        if of is not kit.Summed.SETS or not (has_masses or has_gram):
+        if of is not Summed.SETS or not (has_masses or has_gram):
             return super().sum_part(of, content)
         sets = self.data.sets
         masses = self.data.class_masses() if has_masses else np.empty(0)
         equations = posterior_equations(sets.priors) if has_gram else np.empty((0, 0))
-        return kit.in_steps([*masses, *(equations.T @ equations).ravel()])
+        return in_steps([*masses, *(equations.T @ equations).ravel()])
 
-    def point_shares(self) -> kit.PointShares:
+    def point_shares(self) -> PointShares:
         """Class shares of each point's set, as it has learned them; none of points held out."""
         sets, in_use = self.data.sets, ~self.held_out
         shares = self._learned(self.settings.num_rounds)[sets.sets[in_use]]
-        return kit.PointShares(sets.inputs, sets.points[in_use], shares, np.ones(len(shares), bool))
+        return PointShares(sets.inputs, sets.points[in_use], shares, np.ones(len(shares), bool))
 
     def task(self, round: kit.Round) -> kit.Task:
         """Points with the index of their set as target (eq. 6), and the loss of eq. 9."""
@@ -154,7 +159,7 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
             self.state.publish(PRIOR_FIT, number, {"shares": fit.shares, "misfits": fit.misfits})
 
     @cached_property
-    def held_out(self) -> kit.Bools:
+    def held_out(self) -> Bools:
         """Bool ``(n_c,)``: entries held out to select the best round, the same in every round."""
         sets = self.data.sets
         mask = np.zeros(len(sets.points), dtype=bool)

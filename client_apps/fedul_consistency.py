@@ -10,6 +10,7 @@ from pydantic import Field
 from fedul_flwr import learning
 from fedul_flwr import method as kit
 from fedul_flwr.client_apps.fedul import FedULClient
+from fedul_flwr.config.base import OR_ADAPTIVE
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +23,7 @@ class FedULConsistencySettings(kit.Settings):
     strong_views: ClassVar[bool] = True
     weight: Annotated[float, Field(ge=0)] = 0.3
     """Weight of the consistency loss; 0 is FedUL."""
-    threshold: Annotated[float, Field(ge=0, lt=1), *kit.OR_ADAPTIVE] = 0.95
+    threshold: Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE] = 0.95
     """Smallest top probability of the weak view with which the strong view is trained on; with
     `fedul-assign` the smallest probability of the assigned class.
     `adaptive` is the mean top probability of a client's points by the model that it received:

@@ -16,7 +16,9 @@ import numpy as np
 from fedul_flwr import learning
 from fedul_flwr import method as kit
 from fedul_flwr.client_apps.fedul import FedULClient
+from fedul_flwr.config.sections import HeadSettings
 from fedul_flwr.federated.messages import HEAD_SCALE
+from fedul_flwr.learning.task import Records
 from fedul_flwr.strategies.fedul import FedULStrategy
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ LARGEST_GRADIENT = 10.0
 class FedULHeadsClient(FedULClient):
     """Trains the network and its head on posteriors of its points, new in each round."""
 
-    def round(self, config: Mapping[str, Any], received: kit.Records | None = None) -> kit.Round:
+    def round(self, config: Mapping[str, Any], received: Records | None = None) -> kit.Round:
         """The round with gradients cut: a new head is another function than the one trained."""
         round = super().round(config, received)
         return replace(round, plan=replace(round.plan, max_gradient_norm=LARGEST_GRADIENT))
@@ -69,5 +71,5 @@ METHOD = kit.Method(
     paper="ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
     strategy=FedULHeads,
     client=FedULHeadsClient,
-    settings=(kit.FedULSettings, kit.HeadSettings),
+    settings=(kit.FedULSettings, HeadSettings),
 )

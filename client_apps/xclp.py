@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
-from fedul_flwr.federated.ledger import spender
-from fedul_flwr.federated.messages import FORGETFUL
+from fedul_flwr.config.method_settings import XCLPSettings
+from fedul_flwr.federated.messages import FORGETFUL, SETUP
+from fedul_flwr.federated.owner.ledger import spender
+from fedul_flwr.federated.owner.model_check import check_model
+from fedul_flwr.federated.payload import ANY, Declared
 from fedul_flwr.propagation import phases
 from fedul_flwr.propagation.client import (
     PHASES,
@@ -29,7 +32,7 @@ from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.rowsums import WrongSumError
 
 
-def propagation_answers(often: str) -> kit.Declared:
+def propagation_answers(often: str) -> Declared:
     """Sent in a propagation: which points are labeled, the backend's messages, partial sums.
 
     Parameters
@@ -42,7 +45,7 @@ def propagation_answers(often: str) -> kit.Declared:
     others = "the other clients, as a sum of all parts at their own points"
 
     def hidden(settings: kit.RunConfig) -> bool:
-        return settings[kit.XCLPSettings].secure != "plaintext"
+        return settings[XCLPSettings].secure != "plaintext"
 
     def plain(settings: kit.RunConfig) -> bool:
         return not hidden(settings)
@@ -53,7 +56,7 @@ def propagation_answers(often: str) -> kit.Declared:
             compared |= kit.all_of(says, key, often=often, reader=reader, when=when)
     complaint = kit.all_of("whose message it cannot use", COMPLAINT, when=hidden, **wrong)
     checks = kit.all_of("random words that its part of the sum began with", phases.CHECKS, **wrong)
-    summed = kit.Part(kit.ANY, says=part, often=often, when=plain)
+    summed = kit.Part(ANY, says=part, often=often, when=plain)
     masked = replace(summed, says=f"{part}, masked", reader=others, when=hidden)
     return {
         phases.COMPARE: {**compared, **complaint},
@@ -62,7 +65,7 @@ def propagation_answers(often: str) -> kit.Declared:
     }
 
 
-class XCLPClient(kit.Client[kit.PartlyLabeledData]):
+class XCLPClient(kit.SemiSupervisedClient):
     """Takes part in a propagation before training, and trains on the propagated labels."""
 
     reports = {
@@ -90,7 +93,7 @@ class XCLPClient(kit.Client[kit.PartlyLabeledData]):
         """Answer phases of the propagation, besides those of every method."""
         if name in PHASES:
             return self.propagation.on_phase(name, content)
-        if name == kit.SETUP:  # a client that starts again leaves a running propagation
+        if name == SETUP:  # a client that starts again leaves a running propagation
             end_propagation(self.state)
         return super().on_phase(name, content)
 
@@ -119,7 +122,7 @@ class XCLPClient(kit.Client[kit.PartlyLabeledData]):
             return learning.PseudoLabels.none(len(self.data.unlabeled))
         finally:
             end_propagation(self.state)
-        is_scaled = self.settings[kit.XCLPSettings].is_scaled
+        is_scaled = self.settings[XCLPSettings].is_scaled
         return (
             learning.PseudoLabels.of(propagated)
             if is_scaled
@@ -128,7 +131,7 @@ class XCLPClient(kit.Client[kit.PartlyLabeledData]):
 
     def _features(self, weights: kit.Arrays, number: int) -> NDArray[np.float32]:
 
-        self.check_model(weights, number)
+        check_model(self, weights, number)
         learning.load_arrays(self.model, weights)
         inputs, plan = self.data.examples.inputs, learning.local_plan(self.settings)
         views = self.labeling_views(number)
@@ -145,11 +148,11 @@ def propagation_client(
         client.state,
         number,
         resumed=bool(settings.resume),
-        forgetful=FORGETFUL in client.state.values(kit.SETUP),
+        forgetful=FORGETFUL in client.state.values(SETUP),
         spend=spender(client.node),
     )
     return PropagationClient(
-        settings[kit.XCLPSettings],
+        settings[XCLPSettings],
         noise,
         client.state,
         number,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedul_flwr import learning
 from fedul_flwr import method as kit
 from fedul_flwr.client_apps.xclp import propagation_answers, propagation_client
+from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.data.class_labels import labels_from_scores
 from fedul_flwr.data.local_data import own_data, refuse_unwritable
 from fedul_flwr.data.run_files.label_files import (
@@ -22,6 +23,8 @@ from fedul_flwr.data.run_files.label_files import (
     file_name,
     write_labels,
 )
+from fedul_flwr.data.types import Propagated
+from fedul_flwr.federated.messages import SETUP
 from fedul_flwr.propagation.client import (
     PHASES,
     GraphPoints,
@@ -44,7 +47,7 @@ from fedul_flwr.secure.rowsums import WrongSumError
 from fedul_flwr.strategies.xclp_predict import XCLPPredictSettings
 
 
-class XCLPPredictClient(kit.Client[kit.PartlyLabeledData]):
+class XCLPPredictClient(kit.SemiSupervisedClient):
     """Takes part in one propagation and writes labels and confidences of its unlabeled points."""
 
     extra_phases = frozenset({*PHASES, LABEL})
@@ -59,7 +62,7 @@ class XCLPPredictClient(kit.Client[kit.PartlyLabeledData]):
                 when=lambda settings: settings[XCLPPredictSettings].nearest_names > 0,
             ),
         },
-        kit.SETUP: {"num-compared": kit.Part.count(says="how many points are in the graph")},
+        SETUP: {"num-compared": kit.Part.count(says="how many points are in the graph")},
         LABEL: {UNOPENED: kit.Part(says="whether its rows of the sum hold no sum", often="once")},
     }
 
@@ -102,7 +105,7 @@ class XCLPPredictClient(kit.Client[kit.PartlyLabeledData]):
             if content.values[LAST]:
                 end_propagations(self.state)
             return kit.Content(values={UNOPENED: False})
-        if name == kit.SETUP:  # a client that starts again leaves a running propagation
+        if name == SETUP:  # a client that starts again leaves a running propagation
             end_propagation(self.state)
         return super().on_phase(name, content)
 
@@ -119,7 +122,7 @@ class XCLPPredictClient(kit.Client[kit.PartlyLabeledData]):
             plan = learning.local_plan(self.settings)
             features, logits = learning.features_and_logits(self.model, inputs, graph.rows, plan)
             self._write(NETWORK, learning.network_labels(logits))
-        scores = graph.own_scores(features, self.settings[kit.XCLPSettings])
+        scores = graph.own_scores(features, self.settings[XCLPSettings])
         self._write(LOCAL_LP, labels_from_scores(scores))
         return features
 
@@ -132,7 +135,7 @@ class XCLPPredictClient(kit.Client[kit.PartlyLabeledData]):
         nearest, cosines = nearest_names(features, names, options.nearest_names)
         return {NAMES: nearest, COSINES: cosines}
 
-    def _write(self, source: str, propagated: kit.Propagated) -> None:
+    def _write(self, source: str, propagated: Propagated) -> None:
         """Write labels by ``source`` for the unlabeled points in the graph, or for all."""
         examples, graph = self.data.examples, self.graph
         unlabeled = np.flatnonzero((graph.labels == kit.UNLABELED) | (source == LEFT_OUT))
@@ -143,7 +146,7 @@ class XCLPPredictClient(kit.Client[kit.PartlyLabeledData]):
             write_labels(
                 self._file(source),
                 [names[point] for point in graph.positions[unlabeled]],
-                kit.Propagated(propagated.labels[unlabeled], propagated.confidence[unlabeled]),
+                Propagated(propagated.labels[unlabeled], propagated.confidence[unlabeled]),
                 self.data.class_names,
             )
 

@@ -7,6 +7,7 @@ sum (:mod:`fedul_flwr.learning.closed_form`).
 from __future__ import annotations
 
 from fedul_flwr import method as kit
+from fedul_flwr.config.sections import HeadSettings
 
 
 class ClosedForm(kit.Strategy):
@@ -35,7 +36,7 @@ class SetsClient(kit.Client[kit.AnySetsData]):
     data_class = kit.AnySetsData
 
 
-class LabelsClient(kit.Client[kit.PartlyLabeledData]):
+class LabelsClient(kit.SemiSupervisedClient):
     """Sums over its labeled points, then also over the others."""
 
 
@@ -47,7 +48,7 @@ METHOD = kit.Method(
     paper=_OURS,
     strategy=ClosedForm,
     client=SetsClient,
-    settings=(kit.AdmissionSettings, kit.HeadSettings),
+    settings=(kit.AdmissionSettings, HeadSettings),
     updates=False,
 )
 OF_LABELS = kit.Method(
@@ -57,7 +58,7 @@ OF_LABELS = kit.Method(
     paper=_OURS,
     strategy=ClosedForm,
     client=LabelsClient,
-    settings=(kit.LabelSettings, kit.HeadSettings),
+    settings=(kit.LabelSettings, HeadSettings),
     data="partly-labeled",
     updates=False,
 )

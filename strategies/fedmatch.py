@@ -19,7 +19,12 @@ from pydantic import Field
 from fedul_flwr import learning
 from fedul_flwr import method as kit
 from fedul_flwr.config.auto_settings import unresolved
+from fedul_flwr.config.base import AUTO
+from fedul_flwr.config.method_settings import ViewSettings, Weight
+from fedul_flwr.config.shared import MORE_THAN_MODELS
 from fedul_flwr.data.run_files.store import RunDirectory
+from fedul_flwr.data.types import below
+from fedul_flwr.errors import NoUpdateError
 from fedul_flwr.learning.parts import (
     SIGMA,
     Parts,
@@ -39,11 +44,11 @@ class FedMatchSettings(kit.Settings):
     """FedMatch: inter-client consistency and disjoint learning of sigma and psi."""
 
     table: ClassVar[str] = "fedmatch"
-    consistency_weight: kit.Weight = 1e-2
+    consistency_weight: Weight = 1e-2
     """Weight λ_ICCS of the consistency loss Φ (eq. 2)."""
-    l2_weight: Annotated[kit.Weight, WITH_PARTS] = 10.0
+    l2_weight: Annotated[Weight, WITH_PARTS] = 10.0
     """Weight λ_L2 of ‖σ − ψ‖² (eq. 5)."""
-    l1_weight: Annotated[kit.Weight, WITH_PARTS] = 1e-4
+    l1_weight: Annotated[Weight, WITH_PARTS] = 1e-4
     """Weight λ_L1 of ‖ψ‖₁ (eq. 5); the text has 1e-5 with labels at the server."""
     threshold: kit.AdaptiveConfidence = kit.ADAPTIVE
     """Smallest top probability (τ) with which a point is trained on. `adaptive` is the mean top
@@ -61,10 +66,10 @@ class FedMatchSettings(kit.Settings):
     points; otherwise both train θ."""
     evaluate_with: Annotated[Literal["both", "sigma", "psi"], WITH_PARTS] = "both"
     """Weights of the model that is evaluated and saved: σ + ψ, or one of them alone (ablation)."""
-    psi_cutoff: Annotated[kit.Weight, WITH_PARTS] = 5e-6
+    psi_cutoff: Annotated[Weight, WITH_PARTS] = 5e-6
     """Values of ψ smaller than this in magnitude count as 0 at evaluation; 1e-5 in the authors'
     code with labels at the server."""
-    difference_threshold: Annotated[kit.Weight, kit.only_with("secure-sum", "off")] = 5e-5
+    difference_threshold: Annotated[Weight, kit.only_with("secure-sum", "off")] = 5e-5
     """Changes of a weight smaller than this in magnitude are not sent, in either direction; 1e-5 in
     the authors' code with labels at the server; 0 sends all."""
 
@@ -76,7 +81,7 @@ STATE = "parts/"
 FARTHEST = 3.0
 """With a robust base: largest distance of a helper's parts from the combined ones, in median
 distances of the round's clients."""
-UNFIT_BASES = (*kit.MORE_THAN_MODELS, "local")
+UNFIT_BASES = (*MORE_THAN_MODELS, "local")
 """Bases that depend on local training, and so need a whole model."""
 
 
@@ -91,7 +96,7 @@ class FedMatchStrategy(kit.Strategy):
         kit.only_without("base", *UNFIT_BASES, why="it combines sigma and psi apart"),
         kit.only_without("frozen-rounds", why="it trains sigma and psi of all layers"),
         kit.only_without("server.when", "parallel"),
-        kit.only_with("closed-form.every", 0, kit.AUTO, why="it trains models in parts"),
+        kit.only_with("closed-form.every", 0, AUTO, why="it trains models in parts"),
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -213,7 +218,7 @@ class FedMatchStrategy(kit.Strategy):
             log(WARNING, text, self.record.round, stale)
         try:
             combined, metrics = super().combine(server_round, received)
-        except kit.NoUpdateError:
+        except NoUpdateError:
             if not stale:
                 raise  # else the model stays
         else:
@@ -277,7 +282,7 @@ class FedMatchStrategy(kit.Strategy):
     def resume(self, state: Mapping[str, NDArray[Any]], rounds_done: int) -> None:
         """Go on with the state from :meth:`state_dict`."""
         super().resume(state, rounds_done)
-        self.codec.parts = unflatten(kit.below(STATE, state))
+        self.codec.parts = unflatten(below(STATE, state))
         self.codec.cache.load_state_dict(state)
         self.helpers.load_state_dict(state)
 
@@ -301,7 +306,7 @@ METHOD = kit.Method(
     settings=(
         kit.LabelSettings,
         kit.ScenarioSettings,
-        kit.ViewSettings,
+        ViewSettings,
         kit.ServerTrainingSettings,
         kit.WeakViewSettings,
         FedMatchSettings,

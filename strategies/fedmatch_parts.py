@@ -22,7 +22,19 @@ from numpy.typing import NDArray
 
 from fedul_flwr import method as kit
 from fedul_flwr.data.types import blocks
-from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE
+from fedul_flwr.federated.client_data import ClientState
+from fedul_flwr.federated.grid import RoundRecord
+from fedul_flwr.federated.messages import (
+    BASE_ROUND,
+    CONFIG,
+    DIAGNOSTICS,
+    EXCHANGED,
+    HELPERS,
+    METRICS,
+    STALE,
+    payload_parts,
+)
+from fedul_flwr.federated.replies import UpdateCodec
 from fedul_flwr.learning.parts import PSI, SIGMA, THETA, Parts, flatten, unflatten, unlabeled_part
 
 INDICES, MASK, VALUES = PARTS = ("/indices", "/mask", "/values")
@@ -243,12 +255,12 @@ class ClientModelCache:
         if ROUNDS in state:
             self.rounds = {int(client): int(number) for client, number in state[ROUNDS]}
 
-    def _state(self, client: int) -> kit.ClientState:
-        return kit.ClientState(RecordDict(), self._directory / str(client))
+    def _state(self, client: int) -> ClientState:
+        return ClientState(RecordDict(), self._directory / str(client))
 
 
 @dataclass(eq=False, repr=False)
-class PartsCodec(kit.UpdateCodec):
+class PartsCodec(UpdateCodec):
     """Sends each client the values of the parts that changed since its last exchange.
 
     Parameters
@@ -286,14 +298,14 @@ class PartsCodec(kit.UpdateCodec):
         messages: Iterable[Message],
         clients: Mapping[int, kit.ClientRef],
         arrays: ArrayRecord,
-        record: kit.RoundRecord,
+        record: RoundRecord,
     ) -> None:
         """Put into each message the differences from the parts that its client has."""
         del arrays
         before = self.cache.latest()
         for message in messages:
             client = clients[message.metadata.dst_node_id].partition_id
-            config = cast(ConfigRecord, message.content[kit.CONFIG])
+            config = cast(ConfigRecord, message.content[CONFIG])
             previous, helpers = self.cache.of(client), self.helpers_of(client)
             # In the authors' code a new client finds the parts of one that ran in its place before.
             is_new = client not in self.cache.rounds and len(before)
@@ -302,7 +314,7 @@ class PartsCodec(kit.UpdateCodec):
                 self.parts, released, helpers, self.threshold, self.cutoff
             )
             message.content = self._message(client, config, previous, helpers, record)
-            record.down.update(kit.payload_parts(message.content))
+            record.down.update(payload_parts(message.content))
 
     def _message(
         self,
@@ -310,7 +322,7 @@ class PartsCodec(kit.UpdateCodec):
         config: ConfigRecord,
         previous: Parts,
         helpers: Sequence[kit.Arrays],
-        record: kit.RoundRecord,
+        record: RoundRecord,
     ) -> RecordDict:
         """The differences from ``previous``, which becomes what the client has after reading them.
 
@@ -331,14 +343,14 @@ class PartsCodec(kit.UpdateCodec):
         values = ConfigRecord({**config, BASE_ROUND: since, HELPERS: len(sparse)})
         travels = sent | ({HELPERS: flatten(sparse)} if sparse else {})
         records = {name: kit.to_record(one) for name, one in travels.items()}
-        return RecordDict({kit.ARRAYS: ArrayRecord(), kit.CONFIG: values, **records})
+        return RecordDict({kit.ARRAYS: ArrayRecord(), CONFIG: values, **records})
 
-    def decode(self, client: kit.ClientRef, reply: Message, record: kit.RoundRecord) -> None:
+    def decode(self, client: kit.ClientRef, reply: Message, record: RoundRecord) -> None:
         """Apply a client's differences to the parts it was sent."""
         if is_stale(reply):
             return
         number, content = client.partition_id, reply.content
-        if not isinstance(content.metric_records[kit.METRICS].get(STALE), int):
+        if not isinstance(content.metric_records[METRICS].get(STALE), int):
             raise ValueError(f"its reply has no {STALE}")
         before = self.cache.of(number)
         sent = self._sent[number].items()
@@ -358,13 +370,13 @@ class PartsCodec(kit.UpdateCodec):
                 for name, array in returned[part].items()
             )
         self._decoded[number] = record.round, parts | returned
-        metrics = MetricRecord(dict(content.metric_records[kit.METRICS]))
+        metrics = MetricRecord(dict(content.metric_records[METRICS]))
         metrics.pop(STALE)  # must not be averaged with the metrics
         reply.content = RecordDict(
             {
                 kit.ARRAYS: kit.to_record(flatten(returned)),
-                kit.METRICS: metrics,
-                kit.DIAGNOSTICS: content[kit.DIAGNOSTICS],
+                METRICS: metrics,
+                DIAGNOSTICS: content[DIAGNOSTICS],
             }
         )
 
@@ -402,16 +414,16 @@ class PartsCodec(kit.UpdateCodec):
 class WholeParts(PartsCodec):
     """Sends parts whole, and reads them from a secure sum alone: it knows no client's parts."""
 
-    encode = kit.UpdateCodec.encode
-    decode = kit.UpdateCodec.decode
-    keeps = kit.UpdateCodec.keeps
+    encode = UpdateCodec.encode
+    decode = UpdateCodec.decode
+    keeps = UpdateCodec.keeps
 
 
 def is_stale(reply: Message) -> bool:
     """Whether a client reports that it lacks the arrays that the server's differences need."""
     if reply.has_error():
         return False
-    metrics = reply.content.metric_records.get(kit.METRICS)
+    metrics = reply.content.metric_records.get(METRICS)
     values = None if metrics is None else metrics.get(STALE)
     return isinstance(values, int) and values != 0
 

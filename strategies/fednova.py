@@ -8,8 +8,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
+from fedul_flwr.federated.combine import weighted_mean
 from fedul_flwr.federated.messages import NORMALIZER, metric
-from fedul_flwr.federated.updates import weighted_mean
 
 
 class FedNova(FedAvg):

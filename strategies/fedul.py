@@ -11,19 +11,24 @@ from flwr.serverapp import Grid
 from fedul_flwr import method as kit
 from fedul_flwr.data.class_priors import mean_prior
 from fedul_flwr.data.set_priors import directions_of_gram
+from fedul_flwr.data.types import numbers
+from fedul_flwr.federated.members import ClientReport
 from fedul_flwr.federated.messages import CLASS_MASSES, TEST_PRIOR
+from fedul_flwr.federated.payload import Summed
+from fedul_flwr.federated.policies import SetAdmission
+from fedul_flwr.federated.secure_sum import from_steps
 
 SUMMED_PRIOR = "summed-prior"
 """Name, in the state of a run, of pi from a secure sum; without a number if it is not summed."""
 
 
-class FedULClients(kit.SetAdmission):
+class FedULClients(SetAdmission):
     """Also takes class masses of the clients' sets, if pi is computed from them."""
 
     stated_mean: kit.Floats | None = None
     """Pi from these."""
 
-    def accept(self, report: kit.ClientReport, answer: kit.Content) -> None:
+    def accept(self, report: ClientReport, answer: kit.Content) -> None:
         """Also require class masses."""
         super().accept(report, answer)
         if self.settings.sends_class_masses and not report.reason:
@@ -36,7 +41,7 @@ class FedULClients(kit.SetAdmission):
         super().changed(answers)
 
     def _masses(self, answer: kit.Content) -> kit.Floats:
-        masses = kit.numbers(answer, CLASS_MASSES)
+        masses = numbers(answer, CLASS_MASSES)
         if not masses.any():
             raise kit.BadMessageError(f"a message came with no valid {CLASS_MASSES}")
         return masses
@@ -92,8 +97,8 @@ class FedULStrategy(kit.Strategy):
         assert self.sums is not None
         k = self.num_classes
         size = k * has_masses + k * k * has_gram
-        steps, _ = self.sums.collect(grid, kit.Summed.SETS, self.registry.clients, size)
-        sums = kit.from_steps(steps)
+        steps, _ = self.sums.collect(grid, Summed.SETS, self.registry.clients, size)
+        sums = from_steps(steps)
         prior = np.zeros(0)
         if has_masses:
             try:

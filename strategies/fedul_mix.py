@@ -8,6 +8,7 @@ from flwr.app import ArrayRecord
 from pydantic import Field
 
 from fedul_flwr import method as kit
+from fedul_flwr.federated.combine import mix
 from fedul_flwr.strategies.fedul import FedULStrategy
 
 
@@ -51,7 +52,7 @@ class FedULMix(FedULStrategy):
         independent, loss = super().learn_labels(start, round_number)
         if self.mixing.independent == "persistent":
             self.state[INDEPENDENT] = kit.to_arrays(independent)
-        return kit.mix(arrays, independent, self.mixing.mixing_weight), loss
+        return mix(arrays, independent, self.mixing.mixing_weight), loss
 
 
 METHOD = kit.Method(

@@ -13,6 +13,8 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr import method as kit
+from fedul_flwr.config.method_settings import XCLPSettings
+from fedul_flwr.federated.messages import payload_parts
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, ROWS, UNOPENED
 from fedul_flwr.propagation.server import (
@@ -35,7 +37,7 @@ class XCLPClients(kit.LabelStages):
             most = sorted(kit.number(answer, kit.NUM_POINTS) for answer in answers.values())
             sampled = self.sample(self.settings.num_rounds)
             labeled = sum(member in self.labeled for member in sampled)
-            refuse_unfit_sizes(self.settings[kit.XCLPSettings], most[-len(sampled) :], labeled)
+            refuse_unfit_sizes(self.settings[XCLPSettings], most[-len(sampled) :], labeled)
 
 
 class XCLPStrategy(kit.Strategy):
@@ -53,7 +55,7 @@ class XCLPStrategy(kit.Strategy):
         """Also warn if the server sees all codes, and log the differential privacy."""
         super().validate(settings)
         log_privacy(settings)
-        warn_of_plaintext(settings[kit.XCLPSettings])
+        warn_of_plaintext(settings[XCLPSettings])
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -65,7 +67,7 @@ class XCLPStrategy(kit.Strategy):
         for message in messages if rows else ():
             record = kit.to_record(rows[message.metadata.dst_node_id].arrays)
             message.content = RecordDict({**message.content, ROWS: record})
-            self.record.down.update(kit.payload_parts(RecordDict({ROWS: record})))
+            self.record.down.update(payload_parts(RecordDict({ROWS: record})))
         return messages
 
     def before_train(
@@ -78,7 +80,7 @@ class XCLPStrategy(kit.Strategy):
         propagation = LabelPropagation(
             partial(self.registry.query, grid),
             self.registry.fail,
-            self.settings[kit.XCLPSettings],
+            self.settings[XCLPSettings],
             {c: kit.number(answer, kit.NUM_POINTS) for c, answer in self.registry.answers.items()},
             round_number,
             kit.stream(self.settings.seed, "codes").bytes(SEED_BYTES),  # one a run
@@ -108,7 +110,7 @@ class XCLPStrategy(kit.Strategy):
 
 def shown_by_comparisons(settings: kit.RunConfig) -> Iterator[str]:
     """What comparing points shows of an owner, in sentences for owners."""
-    if settings[kit.XCLPSettings].secure == "plaintext":
+    if settings[XCLPSettings].secure == "plaintext":
         yield "The server gets a code of every point, and every label that an owner adds up."
         return
     yield (
@@ -130,7 +132,7 @@ METHOD = kit.Method(
     paper="Scott, Yeo and Lampert, TMLR 2023, arXiv:2210.06434",
     strategy=XCLPStrategy,
     client="fedul_flwr.client_apps.xclp:XCLPClient",
-    settings=(kit.LabelSettings, kit.PseudoLabelSettings, kit.XCLPSettings, kit.WeakViewSettings),
+    settings=(kit.LabelSettings, kit.PseudoLabelSettings, XCLPSettings, kit.WeakViewSettings),
     data="partly-labeled",
     unprotected=shown_by_comparisons,
 )

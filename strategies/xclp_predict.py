@@ -14,7 +14,10 @@ from pydantic import Field
 
 from fedul_flwr import method as kit
 from fedul_flwr.config.base import only_with, only_without
+from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.shared import starts_from_names
+from fedul_flwr.data.types import count
+from fedul_flwr.federated.members import ClientReport
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, LABEL, LAST, NAMES, PREVIOUS_LABELS, UNOPENED
 from fedul_flwr.propagation.server import (
@@ -67,7 +70,7 @@ class XCLPPredictSettings(kit.Settings):
                 starts_from_names(settings.start_from),
                 "'names', or a function of them",
             ),
-            ("xclp.codes-epsilon", not settings[kit.XCLPSettings].codes_epsilon, "0"),
+            ("xclp.codes-epsilon", not settings[XCLPSettings].codes_epsilon, "0"),
             ("xclp-predict.leave-one-out", not self.leave_one_out, "false"),
         ):
             if self.nearest_names and not fits:
@@ -80,10 +83,10 @@ class XCLPPredictClients(kit.LabelStages):
 
     compared: Mapping[int, int]
 
-    def accept(self, report: kit.ClientReport, answer: kit.Content) -> None:
+    def accept(self, report: ClientReport, answer: kit.Content) -> None:
         """Also check this number."""
         super().accept(report, answer)
-        if kit.count(answer, "num-compared") > kit.count(answer, kit.NUM_POINTS):
+        if count(answer, "num-compared") > count(answer, kit.NUM_POINTS):
             raise kit.BadMessageError(
                 "it announced more points to compare than points", "message-contradicts"
             )
@@ -115,7 +118,7 @@ class XCLPPredict(kit.Strategy):
         """Refuse model features without a model, and predictions without points to predict."""
         super().validate(settings)
         log_privacy(settings)
-        warn_of_plaintext(settings[kit.XCLPSettings])
+        warn_of_plaintext(settings[XCLPSettings])
         options = settings[XCLPPredictSettings]
         if (why := options.why_no_names(settings)) is not None:
             key, needed = why
@@ -152,7 +155,7 @@ class XCLPPredict(kit.Strategy):
         for members in groups:
             sizes = [self.policy.compared[member.partition_id] for member in members]
             labeled = sum(member in self.policy.labeled for member in members)
-            options = self.settings[kit.XCLPSettings]
+            options = self.settings[XCLPSettings]
             if not labeled and self.prediction.nearest_names:  # no label is summed
                 labeled = options.min_labeled_clients
             refuse_unfit_sizes(options, sizes, labeled)
@@ -175,7 +178,7 @@ class XCLPPredict(kit.Strategy):
         propagation = LabelPropagation(
             partial(self.registry.query, grid),
             self.registry.fail,
-            self.settings[kit.XCLPSettings],
+            self.settings[XCLPSettings],
             self.policy.compared,
             1,
             kit.stream(self.settings.seed, "codes", position).bytes(SEED_BYTES),
@@ -247,7 +250,7 @@ METHOD = kit.Method(
     paper="Scott, Yeo and Lampert, TMLR 2023, arXiv:2210.06434",
     strategy=XCLPPredict,
     client="fedul_flwr.client_apps.xclp_predict:XCLPPredictClient",
-    settings=(kit.LabelSettings, kit.XCLPSettings, XCLPPredictSettings),
+    settings=(kit.LabelSettings, XCLPSettings, XCLPPredictSettings),
     data="partly-labeled",
     needs_labels=False,  # with names of classes in the graph
     unprotected=shown_by_comparisons,

@@ -24,7 +24,6 @@ from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import Inputs, PartlyLabeledPoints, UnlabeledSets
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import Client
-from fedul_flwr.federated.client import make_client_app as dispatched
 from fedul_flwr.federated.client_data import (
     ClientData,
     ClientState,
@@ -33,6 +32,7 @@ from fedul_flwr.federated.client_data import (
     settings_from,
 )
 from fedul_flwr.federated.messages import SETTINGS, SETUP
+from fedul_flwr.federated.owner.door import make_client_app as dispatched
 
 
 class OwnClient:

@@ -22,10 +22,9 @@ from fedul_flwr.config.user_files import parse_overrides
 from fedul_flwr.data.local_data import survey_tables
 from fedul_flwr.data.types import Arrays, Content, Value
 from fedul_flwr.errors import OwnDataError, UserError
-from fedul_flwr.federated.client import Client, build_client
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.declared import Sent, disclosures
 from fedul_flwr.federated.flower_internals import parse_config_args
-from fedul_flwr.federated.ledger import Ledger, ledger_file
 from fedul_flwr.federated.messages import (
     CONFIG,
     DESCRIBE,
@@ -35,7 +34,9 @@ from fedul_flwr.federated.messages import (
     to_records,
 )
 from fedul_flwr.federated.nodes import DataShape, setup_content
-from fedul_flwr.federated.owner_log import refuse_unwritable
+from fedul_flwr.federated.owner.door import Door, build_client
+from fedul_flwr.federated.owner.ledger import Ledger, ledger_file
+from fedul_flwr.federated.owner.log import refuse_unwritable
 from fedul_flwr.federated.payload import EVALUATE, TRAIN, WEIGHTS
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.run.resolve_settings import choose_selection, choose_test_prior, resolve_auto
@@ -189,7 +190,7 @@ def _prepared(
         client = build_client(context)
         answer = client.on_phase(SETUP, setup_content(settings, shape))
         if any(sent.phase == SETUP for sent in disclosures(settings)):
-            client.leaving(SETUP, to_records(answer))
+            Door(client).leaving(SETUP, to_records(answer))
     return build_client(context), answer.values
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.ledger import Approvals, Decision, changes
+from fedul_flwr.federated.owner.ledger import Approvals, Decision, changes
 from fedul_flwr.secure.identities import OWNERS_FILE, PRIVATE_FILE, read_identities
 
 _LEDGERS = "*.ledger"

@@ -20,8 +20,8 @@ from fedul_flwr.deploy.certificates import validity
 from fedul_flwr.deploy.init import OWNERS
 from fedul_flwr.engine.flower_run import FlowerProgram
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.ledger import Ledger
 from fedul_flwr.federated.nodes import read_owners
+from fedul_flwr.federated.owner.ledger import Ledger
 
 NODE = ".node"
 """Suffix of files in the server's ``owners/``: an owner's node id at the SuperLink, and its key, as

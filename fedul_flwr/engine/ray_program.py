@@ -25,7 +25,7 @@ from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine.flower_simulation import MARK, REASON, end_marked
 from fedul_flwr.engine.shell import plain_log
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client import build_client, make_client_app
+from fedul_flwr.federated.owner.door import build_client, make_client_app
 from fedul_flwr.server_app import serve
 
 

@@ -7,40 +7,22 @@ model.
 
 from __future__ import annotations
 
-import copy
-import json
 import math
-import os
-import sys
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache, wraps
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
-from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from fedul_flwr import learning
-from fedul_flwr.config.base import ADAPTIVE
-from fedul_flwr.config.method_settings import (
-    ConsistencySettings,
-    PseudoLabelSettings,
-    StageSettings,
-    WeakViewSettings,
-)
-from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, options_of
 from fedul_flwr.config.shared import ModelOptions
-from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import (
-    CONFIDENT_SHARE,
     Arrays,
     Content,
     Floats,
@@ -49,54 +31,34 @@ from fedul_flwr.data.types import (
     Ints,
     Value,
 )
-from fedul_flwr.errors import OwnDataError, UserError
-from fedul_flwr.federated.asked import Asked
+from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_data import (
     ClientData,
     ClientState,
-    PartlyLabeledData,
     PointShares,
+    admitted_settings,
     data_class_of,
-    settings_from,
+    state_directory,
 )
-from fedul_flwr.federated.declared import declared
-from fedul_flwr.federated.ledger import ask, require_approval
 from fedul_flwr.federated.messages import (
     ARRAYS,
-    CONFIG,
     DESCRIBE,
     END,
     FORGETFUL,
-    METRICS,
     NORMALIZER,
     SETTINGS,
     SETUP,
     SETUP_BEFORE,
-    SHARES,
     WEIGHT,
-    TensorArray,
-    from_records,
-    packing_mod,
-    to_arrays,
-    to_records,
 )
-from fedul_flwr.federated.owner_log import answer_with_log
 from fedul_flwr.federated.payload import (
-    ENDED,
-    EVALUATE,
     LOSS,
-    PROCESS,
-    STARTED,
     STEPS,
-    TRAIN,
     Declared,
     Parts,
     Payload,
     Sizes,
     Summed,
-    refuse_undeclared,
-    reports_of,
-    update_content,
 )
 from fedul_flwr.federated.stage import ClientStage, Train, stages_of
 
@@ -106,8 +68,6 @@ if TYPE_CHECKING:
     from fedul_flwr.learning.task import Records, Round, Task
 
 D = TypeVar("D", bound=ClientData)
-Label = Callable[[], "learning.PseudoLabels"]
-
 MOMENTUM = "momentum"
 """Name under which a client stores the momentum of its optimizer."""
 
@@ -218,12 +178,6 @@ class Client(NumPyClient, Generic[D]):
             "server-asks-too-much",
         )
 
-    def leaving(self, phase: str, reply: RecordDict) -> RecordDict:
-        """``reply``, if the run declares all that is in it; else nothing leaves."""
-        parts = declared(self.settings).get(phase, {})
-        refuse_undeclared(type(self).__name__, phase, reply, parts)
-        return reply
-
     @property
     def sizes(self) -> Sizes:
         """Sizes in which its parts are declared."""
@@ -233,34 +187,6 @@ class Client(NumPyClient, Generic[D]):
         from fedul_flwr.models.parts import feature_layer
 
         return int(feature_layer(self.model).in_features)
-
-    def require_no_sum(self, what: str) -> None:
-        """Refuse to tell ``what`` of this client alone in a run with secure sums."""
-        if self.settings.sums_updates or self.node.require_secure_sum:
-            raise self.of_all(what)
-
-    def of_all(self, what: str) -> UserError:
-        """The refusal to tell ``what`` of this client alone."""
-        return UserError(
-            f"The server asked for {what} of this client alone, where it may read sums only.",
-            "server-asks-too-much",
-        )
-
-    def require_phase(self, name: str) -> None:
-        """Refuse phase ``name`` if it would tell, in a run with secure sums, what is in no sum;
-        errors as of :meth:`require_no_sum`."""
-        of_stages = (stage.phases for stage in self.stages if stage.in_sums)
-        if name not in {DESCRIBE, SETUP, END, *self.extra_phases}.union(*of_stages):
-            self.require_no_sum(f"phase {name!r}")
-
-    def check_model(self, arrays: Arrays, round_number: int) -> None:
-        """Refuse a model from which round ``round_number`` cannot begin, if the owner checks it;
-        see :func:`fedul_flwr.federated.model_check.refuse_foreign_model`."""
-        if self.node.check_models:
-            from fedul_flwr.federated.model_check import refuse_foreign_model
-
-            shape = self.data.model_shape, self.data.num_classes
-            refuse_foreign_model(self.settings, self.node, self.state, shape, arrays, round_number)
 
     def describe(self) -> Iterator[str]:
         """Lines about the data for their owner; they may contain paths, names and labels."""
@@ -430,20 +356,6 @@ class Client(NumPyClient, Generic[D]):
         """The plan of a round's training, in which a method may change the form of steps."""
         return plan
 
-    # Of methods on partly labeled points
-
-    def labeling_views(self, number: int) -> np.random.Generator | None:
-        """Draws the views in which it judges its points in a round; None: points as they are.
-
-        A method without setting ``views.weak`` always judges views.
-        """
-        weak = self.settings.find(WeakViewSettings)
-        staged = self.settings.find(PseudoLabelSettings)
-        is_release = staged is not None and staged.recipe == "release"
-        if weak is not None and not (is_release or weak.weak):
-            return None
-        return stream(self.settings.seed, "labeling-views", number, self.node.partition_id)
-
     def posteriors(
         self, inputs: Inputs, points: Ints, round: Round, views: np.random.Generator | None = None
     ) -> Tensor:
@@ -459,79 +371,6 @@ class Client(NumPyClient, Generic[D]):
             return torch.empty(0, self.num_classes, dtype=torch.float64)
         logits = learning.predict_logits(self.model, inputs, points, round.plan, views)
         return logits.double().softmax(dim=1)
-
-    def staged_points(
-        self: Client[PartlyLabeledData], round: Round, label: Label
-    ) -> learning.WeightedPoints:
-        """The points to train on in a round; a simulation's client writes their pseudo labels.
-
-        Parameters
-        ----------
-        label : labels its unlabeled training points in a round of the second stage.
-        """
-        data, stages = self.data, self.settings[StageSettings]
-        first_stage = round.number <= stages.labels_only_rounds
-        labels = learning.PseudoLabels.none(len(data.unlabeled)) if first_stage else label()
-        examples, unlabeled = data.examples, data.examples.points[data.unlabeled]
-        written = {"points": unlabeled, "labels": labels.labels, "confidence": labels.confidence}
-        self.state.publish(PSEUDO_LABELS, round.number, written)
-        return learning.weighted_points(
-            examples.inputs,
-            examples.points[data.labeled],
-            examples.labels[data.labeled],
-            unlabeled,
-            labels,
-            stages,
-        )
-
-    def staged_task(self: Client[PartlyLabeledData], round: Round, label: Label) -> Task:
-        """The task of a method with pseudo labels: its points are :meth:`staged_points`."""
-        points, stages = self.staged_points(round, label), self.settings[StageSettings]
-        task = learning.weighted_task(points, stages, round.plan)
-        if round.number <= stages.labels_only_rounds:
-            return task
-        used = len(points.points) - points.num_labeled
-        share = used / max(len(self.data.unlabeled), 1)
-        return replace(task, reports={CONFIDENT_SHARE: share})
-
-    def smallest_top(self: Client[PartlyLabeledData], threshold: float, round: Round) -> float:
-        """The smallest top probability of a point that is trained on, of the model received."""
-        if threshold != ADAPTIVE:
-            return threshold
-        data = self.data
-        points = data.examples.points[data.arrived(data.unlabeled, round.number)]
-        views = self.labeling_views(round.number)
-        inputs = data.examples.inputs
-        top = learning.top_probabilities(self.model, inputs, points, round.plan, views)
-        return learning.threshold_for(threshold, top)
-
-    def weights_and_views(self) -> dict[str, Any]:
-        """Weights and views of labeled and unlabeled points in one loss, as its classes take
-        them."""
-        weights = self.settings[ConsistencySettings]
-        return {
-            "supervised_weight": weights.supervised_weight,
-            "unsupervised_weight": weights.unsupervised_weight,
-            "strong_view": learning.strong_view(self.settings),
-            "weak_view": learning.weak_view(self.settings),
-        }
-
-    def received_model(self, round: Round) -> nn.Module:
-        """A copy of the model that it received, in evaluation mode, where it trains."""
-        model, plan = copy.deepcopy(self.model), round.plan
-        return learning.move_model(model, plan.device, plan.precision).eval()
-
-    def streamed_task(self: Client[PartlyLabeledData], round: Round, objective: Any) -> Task:
-        """One loss of labeled and unlabeled points, on labeled and unlabeled batches.
-
-        Parameters
-        ----------
-        objective : one of the losses of :mod:`fedul_flwr.learning` that tell how sure they are.
-        """
-        from fedul_flwr.learning.task import Task
-
-        batches = self.data.labeled_and_unlabeled(round)
-        return Task(batches, objective, objective.confidence.reports)
 
     def _set_up(self, setup: dict[str, Value]) -> None:
         """Store the setup, and whether the state from an earlier setup is lost."""
@@ -549,29 +388,6 @@ class Client(NumPyClient, Generic[D]):
         self.state = self.state.within(state_directory(setup, self.node))
 
 
-def state_directory(setup: Mapping[str, Any], node: NodeConfig) -> Path | None:
-    """Directory that keeps a simulated client's state; a node with own data keeps it in memory.
-
-    Parameters
-    ----------
-    setup : the setup from phase ``setup``. It comes from the server, which must not name a path on
-        an owner's machine.
-    """
-    if node.data or "memory" not in setup:
-        return None
-    return Path(str(setup["memory"])) / str(node.partition_id)
-
-
-def admitted_settings(node: NodeConfig, text: str) -> RunConfig:
-    """Settings of a run from their JSON text, if the limits of the data's owner admit the run."""
-    if node.data:
-        node.check_modules(json.loads(text))
-    settings = settings_from(text)
-    if node.data:
-        node.check_run(settings)
-    return settings
-
-
 def _build(
     name: str, input_shape: InputShape, num_classes: int, options: ModelOptions, threads: int
 ) -> nn.Module:
@@ -583,164 +399,3 @@ def _build(
 
 
 _model = lru_cache(maxsize=2)(_build)
-
-
-ClientBuilder = Callable[[Context], Client[Any]]
-
-
-Answer = Callable[[Message, Context], Message]
-SIMULATION_KEYS = frozenset(("partition-id", "num-partitions"))
-"""The only keys that Flower's simulation puts into a node config."""
-
-
-def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp:
-    """Flower's ClientApp; ``build`` creates a client for every message.
-
-    On a data owner's device the server gets the text of an error only if it is a
-    :class:`UserError` that is not about the owner's data. Others go to the device's log only.
-
-    Parameters
-    ----------
-    mods : Flower's mods around every message, which see it before it is packed.
-    """
-    app = ClientApp(mods=[packing_mod, *mods])
-
-    @app.train()
-    @_hide_private_errors
-    def train(message: Message, context: Context) -> Message:
-        client = build(context)
-        _require_approval(client)
-        arrays, config = _unpack(message, client)
-        others = message.content.array_records.items()
-        received = {name: to_arrays(record) for name, record in others if name != ARRAYS}
-        message.content = RecordDict()  # frees a second copy of the model
-        shares = received.pop(SHARES, {})
-        client.check_model(arrays, int(config["server-round"]))
-        started = time.time()  # after the slow import of torch
-        if not client.settings.sums_updates:
-            client.require_no_sum("an update")
-        asked = Asked({ARRAYS: dict(arrays), **received}, config, client.alone)
-        for stage in client.stages:
-            stage.before(asked, shares)
-        del asked  # stages that need it have it
-        payload = client.train(arrays, config, received)
-        for stage in client.stages:
-            payload = stage.after(payload)
-        payload |= {STARTED: started, ENDED: time.time(), PROCESS: os.getpid()}
-        reply = update_content(payload, reports_of(client.settings))
-        return Message(client.leaving(TRAIN, reply), reply_to=message)
-
-    @app.evaluate()
-    @_hide_private_errors
-    def evaluate(message: Message, context: Context) -> Message:
-        client = build(context)
-        client.require_no_sum("a loss")
-        _require_approval(client)
-        arrays, config = _unpack(message, client)
-        client.check_model(arrays, int(config["server-round"]) + 1)
-        loss, num_examples, _ = client.evaluate(list(arrays.values()), config)
-        record = MetricRecord({WEIGHT: num_examples, LOSS: loss})
-        reply = RecordDict({METRICS: record})
-        return Message(client.leaving(EVALUATE, reply), reply_to=message)
-
-    @app.query("phase")
-    @_hide_private_errors
-    def phase(message: Message, context: Context) -> Message:
-        content = from_records(message.content)
-        name = str(content.values.pop("phase"))
-        client = build(context)
-        client.require_phase(name)
-        waiting = _ask_owner(client, content) if name == SETUP else None
-        if name not in (DESCRIBE, SETUP, END):
-            _require_approval(client)
-        answer = waiting or client.on_phase(name, content)
-        return Message(client.leaving(name, to_records(answer)), reply_to=message)
-
-    return app
-
-
-def _ask_owner(client: Client[Any], content: Content) -> Content | None:
-    """The answer to a setup while the owner has not approved the run; None where it may begin."""
-    if not client.node.approves_each_run:
-        return None
-    settings = admitted_settings(client.node, str(content.values.get(SETTINGS)))
-    unapproved = ask(settings, client.node)
-    who = client.on_phase(DESCRIBE, Content())
-    return replace(who, values={**who.values, **unapproved}) if unapproved else None
-
-
-def _require_approval(client: Client[Any]) -> None:
-    if client.node.approves_each_run:
-        require_approval(client.settings, client.node)
-
-
-def _hide_private_errors(answer: Answer) -> Answer:
-    """``answer`` with errors that reveal nothing about the owner's data or machine."""
-
-    @wraps(answer)
-    def guarded(message: Message, context: Context) -> Message:
-        try:
-            return answer(message, context)
-        except Exception as error:
-            harmless = isinstance(error, UserError) and not isinstance(error, OwnDataError)
-            if harmless or context.node_config.keys() <= SIMULATION_KEYS:
-                raise
-            number = context.node_config.get("partition-id", 0)
-            sender = f"Client {number}" if isinstance(number, int) else "A client"
-            print(f"{sender}: {error}", file=sys.stderr, flush=True)
-            is_private = isinstance(error, OwnDataError)
-            problem = "cannot use its data or node config" if is_private else "failed"
-            # Flower sends only this text, and logs the whole chain of errors on the device. The
-            # server says which client it comes from.
-            raise UserError(
-                f"The client {problem}; its own log says why.", "client-failed"
-            ) from error
-
-    return guarded
-
-
-def _unpack(message: Message, client: Client[Any]) -> tuple[Arrays, dict[str, Any]]:
-    """The model's arrays in the client's order, and the values of a message."""
-    assert client.setup  # refuses a client that was not set up
-    record = cast(ArrayRecord, message.content[ARRAYS])
-    config = dict(cast(ConfigRecord, message.content[CONFIG]))
-    arrays = {name: record[name] for name in client.names_of(record)}
-    on_device = {name: a.tensor for name, a in arrays.items() if isinstance(a, TensorArray)}
-    return {n: on_device[n] if n in on_device else a.numpy() for n, a in arrays.items()}, config
-
-
-def build_client(context: Context) -> Client[Any]:
-    """Build the client that answers one message."""
-    node, setup, settings = _load_setup(context)
-    client: Any = find_method(settings.method).client_class
-    state = ClientState(context.state, state_directory(setup, node), context.run_id)
-    built: Client[Any] = client(settings, node, state)
-    return built
-
-
-def owner_log_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Flower mod that adds a line to the owner's log, if its node config names one."""
-    path = context.node_config.get("log")
-    if not isinstance(path, str) or not path:
-        return call_next(message, context)
-    return answer_with_log(Path(path), message, context, call_next)
-
-
-def _load_setup(context: Context) -> tuple[NodeConfig, dict[str, Any], RunConfig]:
-    """The node config, the setup from phase ``setup`` and the run's settings.
-
-    The owner's limits are checked at every message, before a module of the run is imported.
-    """
-    node = _node_config(tuple(context.node_config.items()))
-    setup = ClientState(context.state).values(SETUP)
-    # Prefer the settings that the server sent: they have absolute paths and those of `resume`.
-    if SETTINGS in setup:
-        return node, setup, admitted_settings(node, str(setup[SETTINGS]))
-    if node.data:
-        node.check_modules(context.run_config)
-    return node, setup, settings_from(json.dumps(dict(context.run_config), sort_keys=True))
-
-
-@lru_cache(maxsize=4096)
-def _node_config(items: tuple[tuple[str, Any], ...]) -> NodeConfig:
-    return NodeConfig.parse(dict(items))

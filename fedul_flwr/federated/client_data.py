@@ -629,3 +629,26 @@ def _mapped_arrays(file: Path) -> Arrays:
         raise UserError(
             f"{file} is damaged: begin the run anew in another output.", "file-damaged"
         ) from error
+
+
+def state_directory(setup: Mapping[str, Any], node: NodeConfig) -> Path | None:
+    """Directory that keeps a simulated client's state; a node with own data keeps it in memory.
+
+    Parameters
+    ----------
+    setup : the setup from phase ``setup``. It comes from the server, which must not name a path on
+        an owner's machine.
+    """
+    if node.data or "memory" not in setup:
+        return None
+    return Path(str(setup["memory"])) / str(node.partition_id)
+
+
+def admitted_settings(node: NodeConfig, text: str) -> RunConfig:
+    """Settings of a run from their JSON text, if the limits of the data's owner admit the run."""
+    if node.data:
+        node.check_modules(json.loads(text))
+    settings = settings_from(text)
+    if node.data:
+        node.check_run(settings)
+    return settings

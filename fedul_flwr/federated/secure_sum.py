@@ -39,8 +39,7 @@ from fedul_flwr.data.types import Arrays, Content, Floats, Value, below, count, 
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError, UserError
 from fedul_flwr.federated.asked import Asked, question
 from fedul_flwr.federated.client_data import ClientState
-from fedul_flwr.federated.clients import ClientRegistry
-from fedul_flwr.federated.ledger import Ledger, ledger_file, spender
+from fedul_flwr.federated.members import ClientRegistry
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
@@ -65,6 +64,7 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr.federated.owner.ledger import Ledger, ledger_file, spender
 from fedul_flwr.federated.payload import (
     HEADS,
     SUMMED_ONCE,

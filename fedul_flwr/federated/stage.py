@@ -17,6 +17,7 @@ from flwr.serverapp import Grid
 from fedul_flwr.config.base import load_reference, setting_error
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays, Content, Floats, Value
+from fedul_flwr.errors import UserError
 from fedul_flwr.federated.asked import Asked
 from fedul_flwr.federated.payload import Declared, Payload, Summed
 
@@ -165,6 +166,14 @@ class ClientStage:
     def after(self, payload: Payload) -> Payload:
         """What leaves in place of ``payload``."""
         return payload
+
+
+def of_all(what: str) -> UserError:
+    """The refusal to tell the server ``what`` of a client alone."""
+    return UserError(
+        f"The server asked for {what} of this client alone, where it may read sums only.",
+        "server-asks-too-much",
+    )
 
 
 class Stage:

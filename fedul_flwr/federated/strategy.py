@@ -58,14 +58,19 @@ from fedul_flwr.config.shared import starts_from_names
 from fedul_flwr.data.class_priors import uniform_prior
 from fedul_flwr.data.types import Arrays, Content, Floats, Value, below, count
 from fedul_flwr.errors import NoUpdateError, UserError
-from fedul_flwr.federated.clients import (
-    ClientPolicy,
-    ClientRegistry,
-    ClientReport,
-    Registration,
-    policy_for,
+from fedul_flwr.federated.combine import (
+    average_buffers,
+    client_weights,
+    combined,
+    dump_base_state,
+    load_base_state,
+    mean_on_device,
+    merge,
+    refuse_non_finite,
+    strip,
 )
 from fedul_flwr.federated.grid import RoundLog, RoundRecord, SampledGrid
+from fedul_flwr.federated.members import ClientRegistry, ClientReport, Registration
 from fedul_flwr.federated.messages import (
     ARRAYS,
     METRICS,
@@ -87,24 +92,13 @@ from fedul_flwr.federated.payload import (
     in_record,
     reports_of,
 )
+from fedul_flwr.federated.policies import ClientPolicy, policy_for
+from fedul_flwr.federated.replies import UpdateCodec, UpdateValidator
 from fedul_flwr.federated.secure_sum import SecureSums
 from fedul_flwr.federated.stage import RoundAtServer, Stage, stages_of
 from fedul_flwr.federated.stages.dp import PrivateMean
 from fedul_flwr.federated.stages.held_out import HeldOut
 from fedul_flwr.federated.stages.plateau import Plateau
-from fedul_flwr.federated.updates import (
-    UpdateCodec,
-    UpdateValidator,
-    average_buffers,
-    client_weights,
-    combined,
-    dump_base_state,
-    load_base_state,
-    mean_on_device,
-    merge,
-    refuse_non_finite,
-    strip,
-)
 
 if TYPE_CHECKING:
     from fedul_flwr.federated.server_training import ServerTrainer

@@ -37,7 +37,7 @@ from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, Source
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.find import feature_source
 from fedul_flwr.federated.client_data import scaling_of, table_options
-from fedul_flwr.federated.clients import ClientReport
+from fedul_flwr.federated.members import ClientReport
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.results.predict import extractor_of
 from fedul_flwr.run.evaluation import Evaluator

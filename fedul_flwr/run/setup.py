@@ -37,7 +37,7 @@ from fedul_flwr.extractors.pretrained import text_vectors
 from fedul_flwr.federated.declared import disclosures, unprotected
 from fedul_flwr.federated.grid import PackingGrid
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
-from fedul_flwr.federated.owner_log import settings_digest
+from fedul_flwr.federated.owner.log import settings_digest
 from fedul_flwr.federated.stages.columns import ColumnScaling
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.learning.device import choose_device, choose_dtype

@@ -15,8 +15,8 @@ from torch.nn import functional
 from fedul_flwr.baselines.fedsiam import TEACHER, FedSiamClient
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
+from fedul_flwr.federated.combine import combined
 from fedul_flwr.federated.messages import to_record
-from fedul_flwr.federated.updates import combined
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model

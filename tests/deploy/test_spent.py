@@ -5,7 +5,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
-from fedul_flwr.federated.ledger import Ledger
+from fedul_flwr.federated.owner.ledger import Ledger
 
 
 def test_status_of_an_owners_folder_says_what_is_spent(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from flwr.app import Context, RecordDict
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.types import Content
-from fedul_flwr.federated.client import build_client
 from fedul_flwr.federated.messages import DESCRIBE, SETTINGS, SETUP
 from fedul_flwr.federated.nodes import setup_content
+from fedul_flwr.federated.owner.door import build_client
 from fedul_flwr.run.server_data import named_shape
 from tests.support.refusals import refuses
 

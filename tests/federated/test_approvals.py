@@ -17,8 +17,9 @@ from fedul_flwr.cli.main import app
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.errors import OwnDataError
-from fedul_flwr.federated import clients, ledger
-from fedul_flwr.federated.ledger import Approvals, changes, describe_run, digest_of
+from fedul_flwr.federated import members
+from fedul_flwr.federated.owner import ledger
+from fedul_flwr.federated.owner.ledger import Approvals, changes, describe_run, digest_of
 from tests.support.identities import identities, write_identity
 from tests.support.learnable_owners import NO_DATA, write_sets
 from tests.support.refusals import code_of, refuses
@@ -70,7 +71,7 @@ class Consortium:
 
 @pytest.fixture
 def consortium(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Consortium:
-    monkeypatch.setattr(clients, "QUIET", 0.05)
+    monkeypatch.setattr(members, "QUIET", 0.05)
     return Consortium(tmp_path)
 
 

@@ -9,6 +9,7 @@ import torch
 from flwr.app import Array, ArrayRecord
 
 from fedul_flwr.errors import BadMessageError
+from fedul_flwr.federated.combine import is_finite
 from fedul_flwr.federated.messages import (
     PlainArray,
     TensorArray,
@@ -17,7 +18,6 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.updates import is_finite
 from tests.support.refusals import refuses
 
 GOOD = Array(np.arange(6, dtype=np.float32).reshape(2, 3))

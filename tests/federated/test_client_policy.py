@@ -4,7 +4,7 @@ from typing import Any
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Content
-from fedul_flwr.federated.clients import SetAdmission
+from fedul_flwr.federated.policies import SetAdmission
 from tests.support.fake_registry import registry_of
 from tests.support.refusals import refuses
 from tests.support.settings import Settings

@@ -8,8 +8,8 @@ from flwr.app import RecordDict
 
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.data.types import Content
-from fedul_flwr.federated.client import Client, state_directory
-from fedul_flwr.federated.client_data import ClientState
+from fedul_flwr.federated.client import Client
+from fedul_flwr.federated.client_data import ClientState, state_directory
 from tests.support.digits_settings import settings_of_client
 
 

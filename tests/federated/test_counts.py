@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.messages import ARRAYS, CONFIG
-from fedul_flwr.federated.updates import check_normalizer, normalizer_of
+from fedul_flwr.federated.replies import check_normalizer, normalizer_of
 from fedul_flwr.learning.local import local_normalizer
 from fedul_flwr.learning.plan import LocalPlan
 from tests.federated.test_update_validator import BAD_CLIENT, LENIENT, changing, telling

@@ -8,7 +8,7 @@ import pytest
 
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.errors import OwnDataError
-from fedul_flwr.federated.ledger import Ledger, ledger_file, spender
+from fedul_flwr.federated.owner.ledger import Ledger, ledger_file, spender
 from fedul_flwr.secure.noise import gaussian_epsilon
 from tests.support.refusals import refuses
 

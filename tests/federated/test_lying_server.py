@@ -24,9 +24,8 @@ from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_iden
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import asked as asked_by
 from fedul_flwr.federated import secure_sum
-from fedul_flwr.federated.client import Client, admitted_settings
-from fedul_flwr.federated.client_data import ClientState
-from fedul_flwr.federated.ledger import Ledger
+from fedul_flwr.federated.client import Client
+from fedul_flwr.federated.client_data import ClientState, admitted_settings
 from fedul_flwr.federated.messages import (
     ARRAYS,
     COLUMNS,
@@ -45,6 +44,8 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
+from fedul_flwr.federated.owner.door import Door
+from fedul_flwr.federated.owner.ledger import Ledger
 from fedul_flwr.federated.payload import EVALUATE, TRAIN
 from fedul_flwr.federated.secure_sum import LARGEST_WEIGHT, SecureSums
 from fedul_flwr.federated.strategy import Strategy
@@ -346,17 +347,17 @@ def test_given_owners_that_require_sums_then_only_phases_without_a_part_are_answ
     settings = parse_flat({"method": method.name, "secure-sum": "on" if method.can_sum else "off"})
     node = NodeConfig(data="somewhere", require_secure_sum=True)
     kind = method.client_class
-    client = cast(Client[Any], kind(settings, node, ClientState(RecordDict())))
+    door = Door(kind(settings, node, ClientState(RecordDict())))
     for phase in ALL_PHASES:
         of_sums = SUM_PHASES if settings.has_sums else ()
         if phase in {*of_sums, *PHASES_OF_ALL, *NO_SUM.get(method.name, ())}:
-            client.require_phase(phase)
+            door.require_phase(phase)
         else:
             with refuses("server-asks-too-much", match=phase):
-                client.require_phase(phase)
+                door.require_phase(phase)
     for what in ("an update", "a loss"):
         with refuses("server-asks-too-much", match=what):
-            client.require_no_sum(what)
+            door.require_no_sum(what)
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)

@@ -13,9 +13,9 @@ from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.asked import Asked
 from fedul_flwr.federated.client_data import ClientState
-from fedul_flwr.federated.ledger import Ledger
 from fedul_flwr.federated.messages import ARRAYS
-from fedul_flwr.federated.model_check import largest_move, refuse_foreign_model
+from fedul_flwr.federated.owner.ledger import Ledger
+from fedul_flwr.federated.owner.model_check import largest_move, refuse_foreign_model
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models.registry import fresh_model
 from tests.support.learnable_owners import NO_DATA

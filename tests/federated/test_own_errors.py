@@ -11,9 +11,10 @@ from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client import Client, build_client, make_client_app
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.messages import failure_reason, phase_messages
 from fedul_flwr.federated.nodes import DataShape, setup_content
+from fedul_flwr.federated.owner.door import build_client, make_client_app
 from tests.support.owner_files import CLASSES, NO_DATA, PRIORS, write_points, write_sets
 
 SECRETS = ("january", "0.7", "0.3", "1.25", "cyst", "scan-7", "clinic", "/")

@@ -17,7 +17,7 @@ from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.declared import disclosures
 from fedul_flwr.federated.grid import PackingGrid, announce_end
-from fedul_flwr.federated.owner_log import COLUMNS, refuse_unwritable, settings_digest
+from fedul_flwr.federated.owner.log import COLUMNS, refuse_unwritable, settings_digest
 from tests.support.learnable_owners import NO_DATA, write_sets
 from tests.support.refusals import refuses
 from tests.support.runs import EVERYTHING_ALLOWED, train

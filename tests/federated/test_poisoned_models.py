@@ -8,8 +8,8 @@ import pytest
 from flwr.app import Message
 
 from fedul_flwr.config.run_config import resolve
+from fedul_flwr.federated.combine import update_norm
 from fedul_flwr.federated.messages import ARRAYS, to_record
-from fedul_flwr.federated.updates import update_norm
 from tests.federated.test_update_validator import IN_ROUND_1, LENIENT, replacing
 from tests.support.fedmatch_exchanges import Exchange, watched
 from tests.support.refusals import refuses

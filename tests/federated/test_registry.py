@@ -16,8 +16,8 @@ from fedul_flwr.data.run_files.records import incident_rows
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.simulate import _who
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.clients import LabeledClientStages
 from fedul_flwr.federated.messages import CONFIG, SETUP_BEFORE, phase_of
+from fedul_flwr.federated.policies import LabeledClientStages
 from fedul_flwr.results.model_file import pack
 from tests.support.fake_fleet import OWNERS, Flock, write_owners
 from tests.support.refusals import refuses

@@ -8,13 +8,9 @@ import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from fedul_flwr.errors import BadMessageError
+from fedul_flwr.federated.combine import update_norm
 from fedul_flwr.federated.payload import OF_ALL, Part, Sizes
-from fedul_flwr.federated.updates import (
-    check_all_bytes,
-    check_trained,
-    check_update,
-    update_norm,
-)
+from fedul_flwr.federated.replies import check_all_bytes, check_trained, check_update
 from tests.support.refusals import refuses
 
 

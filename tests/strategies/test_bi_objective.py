@@ -8,8 +8,8 @@ import pytest
 from flwr.app import Array, ArrayRecord
 
 from fedul_flwr.data.sources import load_source
+from fedul_flwr.federated.combine import mix
 from fedul_flwr.federated.server_training import ServerTrainer
-from fedul_flwr.federated.updates import mix
 from fedul_flwr.learning import batches
 from tests.support.plain_loops import assert_ends_as, fresh, split_of, step
 from tests.support.runs import metrics, same, summary, train

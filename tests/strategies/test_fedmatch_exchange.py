@@ -11,9 +11,9 @@ from flwr.app import Array, ArrayRecord, Message
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.federated.client import build_client, make_client_app
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import BASE_ROUND, HELPERS, STALE
+from fedul_flwr.federated.owner.door import build_client, make_client_app
 from fedul_flwr.learning.parts import PSI, SIGMA, unflatten
 from fedul_flwr.strategies.fedmatch_parts import HEADER, INDICES, VALUES, decode
 from tests.support.fedmatch_exchanges import (

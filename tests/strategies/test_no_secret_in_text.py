@@ -13,7 +13,7 @@ import fedul_flwr.secure.rowsums
 import fedul_flwr.secure.session
 from fedul_flwr.data.types import Content
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.clients import CheckAnswer
+from fedul_flwr.federated.members import CheckAnswer
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
 from fedul_flwr.secure.session import PRIVATE_BYTES

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedul_flwr.data.types import Content
-from fedul_flwr.federated.clients import CheckAnswer
+from fedul_flwr.federated.members import CheckAnswer
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.propagation.client import OWN_SHARE, STORED
 from fedul_flwr.propagation.phases import (

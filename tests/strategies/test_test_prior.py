@@ -13,7 +13,7 @@ from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.clients import ClientReport
+from fedul_flwr.federated.members import ClientReport
 from fedul_flwr.federated.messages import Content
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.strategies.fedul import FedULStrategy

@@ -2,8 +2,8 @@
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Content
-from fedul_flwr.federated.clients import ClientRegistry
 from fedul_flwr.federated.grid import RoundLog
+from fedul_flwr.federated.members import ClientRegistry
 from fedul_flwr.federated.nodes import ClientRef
 
 

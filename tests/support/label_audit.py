@@ -27,7 +27,7 @@ from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays, Content
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientState
-from fedul_flwr.federated.clients import CheckAnswer
+from fedul_flwr.federated.members import CheckAnswer
 from fedul_flwr.federated.messages import ARRAYS, BASE_ROUND, HELPERS, WEIGHT
 from fedul_flwr.federated.nodes import ClientRef, DataShape, setup_content
 from fedul_flwr.federated.strategy import CLASS_SHARES

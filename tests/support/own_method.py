@@ -4,7 +4,7 @@ from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.base import Settings
 from fedul_flwr.config.method_settings import FedULSettings
 from fedul_flwr.config.methods import Method
-from fedul_flwr.federated.clients import SetAdmission
+from fedul_flwr.federated.policies import SetAdmission
 from fedul_flwr.strategies.fedul import FedULStrategy
 
 SEEN: list[float] = []

@@ -15,8 +15,9 @@ from safetensors.numpy import load_file
 
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.engine.in_process import run_in_process
-from fedul_flwr.federated.client import Client, build_client, make_client_app
+from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.grid import GridProxy
+from fedul_flwr.federated.owner.door import build_client, make_client_app
 
 TIMES = ("seconds", "seconds_fit", "seconds_waiting", "seconds_evaluation")
 

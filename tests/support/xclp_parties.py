@@ -13,7 +13,7 @@ from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.data.types import Arrays, Content, Ints, PartlyLabeledPoints, Propagated
 from fedul_flwr.federated.client_data import ClientState, PartlyLabeledData
-from fedul_flwr.federated.clients import CheckAnswer
+from fedul_flwr.federated.members import CheckAnswer
 from fedul_flwr.federated.messages import from_records, to_records
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.propagation.privacy import ClientNoise

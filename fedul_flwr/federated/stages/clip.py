@@ -10,10 +10,10 @@ from flwr.app import ArrayRecord
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.federated.asked import Asked
+from fedul_flwr.federated.combine import clip_update
 from fedul_flwr.federated.messages import ARRAYS, to_arrays, to_record
 from fedul_flwr.federated.payload import Payload
 from fedul_flwr.federated.stage import ClientStage, Stage
-from fedul_flwr.federated.updates import clip_update
 
 
 class AtClient(ClientStage):

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
+from fedul_flwr.federated.combine import clip_update
 from fedul_flwr.federated.grid import forwarded
 from fedul_flwr.federated.messages import ARRAYS, PlainArray, Spool, array_record
 from fedul_flwr.federated.stage import ServerStage, Stage
-from fedul_flwr.federated.updates import clip_update
 from fedul_flwr.secure.noise import fresh_gaussians, gaussian_epsilon
 
 COVERS = "all data of one client, in the models of all rounds; no other message or figure of it"

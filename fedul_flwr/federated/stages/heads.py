@@ -25,8 +25,7 @@ from fedul_flwr.data.class_priors import floored, uniform_prior
 from fedul_flwr.data.split import label_scenario
 from fedul_flwr.data.types import Arrays, Content, Floats, InputShape, Value, count, numbers
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, UserError
-from fedul_flwr.federated.clients import ClientRegistry
-from fedul_flwr.federated.ledger import spender
+from fedul_flwr.federated.members import ClientRegistry
 from fedul_flwr.federated.messages import (
     HEAD,
     HEAD_SCALE,
@@ -39,9 +38,10 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr.federated.owner.ledger import spender
 from fedul_flwr.federated.payload import HEADS, Declared, Summed, all_of, summed_part
 from fedul_flwr.federated.secure_sum import SecureSums
-from fedul_flwr.federated.stage import ClientStage, RoundAtServer, ServerStage, Stage
+from fedul_flwr.federated.stage import ClientStage, RoundAtServer, ServerStage, Stage, of_all
 from fedul_flwr.learning.closed_form import (
     MOST_FEATURES,
     SoftSums,
@@ -387,7 +387,7 @@ class AtClient(ClientStage):
         """Sums for the server alone, where the run allows that."""
         del name
         if self.settings.sums_heads:
-            raise self.client.of_all("its sums")
+            raise of_all("its sums")
         return Content(arrays={SUMS: client_sums(self.client, content)})
 
     def part(self, of: Summed, content: Content) -> Floats | None:

@@ -16,6 +16,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Content, count
 from fedul_flwr.federated.grid import SampledGrid
 from fedul_flwr.federated.messages import PART, metric, payload_bytes, to_arrays
+from fedul_flwr.federated.owner.model_check import check_model
 from fedul_flwr.federated.payload import EVALUATE, EVALUATED, LOSS, Declared, Summed, summed_part
 from fedul_flwr.federated.secure_sum import from_steps, in_steps
 from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage
@@ -31,7 +32,7 @@ class AtClient(ClientStage):
             return None
         client = self.client
         model = [content.arrays[name] for name in client.names_of(content.arrays)]
-        client.check_model(content.arrays, count(content, "server-round") + 1)
+        check_model(client, content.arrays, count(content, "server-round") + 1)
         config = cast(dict[str, Scalar], dict(content.values))
         loss, num_points, _ = client.evaluate(model, config)
         return in_steps([float(num_points > 0), loss])

@@ -10,9 +10,9 @@ from flwr.app import ArrayRecord, Message
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Floats
+from fedul_flwr.federated.combine import mix
 from fedul_flwr.federated.messages import ARRAYS, Spool
 from fedul_flwr.federated.stage import RoundAtServer, ServerStage, Stage
-from fedul_flwr.federated.updates import mix
 
 
 class AtServer(ServerStage):

@@ -40,7 +40,7 @@ from fedul_flwr.federated.messages import (
     WAITING,
     printable,
 )
-from fedul_flwr.federated.owner_log import note_decision
+from fedul_flwr.federated.owner.log import note_decision
 from fedul_flwr.secure.identities import OWNERS_FILE, Identities, Purpose, read_identities
 from fedul_flwr.secure.noise import gaussian_epsilon
 

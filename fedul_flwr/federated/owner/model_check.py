@@ -9,6 +9,7 @@ further away than clipped updates can have moved it. Within that bound a server 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,20 @@ def largest_move(settings: RunConfig, size: int) -> float:
         return settings.max_update_norm
     deviation = privacy.noise_multiplier * privacy.norm / fewest_summed(settings)
     return privacy.norm + deviation * (math.sqrt(size) + 8)
+
+
+def check_model(client: Any, arrays: Arrays, round_number: int) -> None:
+    """Refuse a model from which round ``round_number`` cannot begin, if the owner checks it.
+
+    Parameters
+    ----------
+    client : a :class:`fedul_flwr.federated.client.Client`.
+    """
+    if client.node.check_models:
+        shape = client.data.model_shape, client.data.num_classes
+        refuse_foreign_model(
+            client.settings, client.node, client.state, shape, arrays, round_number
+        )
 
 
 def refuse_foreign_model(

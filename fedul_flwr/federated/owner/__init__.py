@@ -1,0 +1,1 @@
+"""What an owner of data is promised, and what is kept of that on its machine."""
