@@ -7,7 +7,10 @@ import pytest
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.testing import check_method
 
-AT_SERVER = {"scenario.labels-at": "server", "server-fraction": 0.05}
+AT_SERVER = {
+    **{"scenario.labels-at": "server", "server-fraction": 0.05},
+    "labels.total": "auto",
+}
 SETTINGS: dict[str, dict[str, Any]] = {
     "fedul-finetune": {"server-fraction": 0.05},
     "fedul-mix": {"server-fraction": 0.05},
