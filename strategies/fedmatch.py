@@ -23,7 +23,7 @@ from fedul_flwr.config.base import AUTO
 from fedul_flwr.config.method_settings import ViewSettings, Weight
 from fedul_flwr.config.shared import MORE_THAN_MODELS
 from fedul_flwr.data.run_files.store import RunDirectory
-from fedul_flwr.data.types import below
+from fedul_flwr.data.types import below, l2_norm
 from fedul_flwr.errors import NoUpdateError
 from fedul_flwr.learning.parts import (
     SIGMA,
@@ -255,7 +255,7 @@ class FedMatchStrategy(kit.Strategy):
         distances = {}
         for client, received in self.codec.received.items():
             parts = flatten(received)
-            distances[client] = kit.l2_norm(
+            distances[client] = l2_norm(
                 parts[name].astype(np.float64) - array for name, array in combined.items()
             )
         middle = median(distances.values())

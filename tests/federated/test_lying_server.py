@@ -24,7 +24,6 @@ from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_iden
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import asked as asked_by
 from fedul_flwr.federated import secure_sum
-from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientState, admitted_settings
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -402,7 +401,7 @@ def test_given_a_method_that_is_no_sum_when_statistics_are_asked_for_then_they_s
     # The control: a client that takes the server's word for it.
     monkeypatch.setitem(METHODS, "semifl", replace(METHODS["semifl"], can_sum=True))
     assert statistics_of(owners, settings, 1) is None
-    monkeypatch.setattr(Client, "require_phase", lambda *_: None)
+    monkeypatch.setattr(Door, "require_phase", lambda *_: None)
     answer = statistics_of(owners, settings, 1)
     assert answer is not None
     assert any("running_mean" in name for name in answer.arrays)
