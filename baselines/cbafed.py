@@ -11,13 +11,13 @@ from flwr.app import ArrayRecord
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
-from fedul_flwr.federated.combine import mix
-from fedul_flwr.federated.strategy import (
+from fedul_flwr.baselines.class_shares import (
     CLASS_COUNTS,
     CLASS_SHARES,
     ClassShareStrategy,
     class_counts,
 )
+from fedul_flwr.federated.combine import mix
 from fedul_flwr.learning.task import Report
 
 

@@ -13,13 +13,13 @@ from pydantic import Field
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
-from fedul_flwr.federated.stages.heads import last_layer
-from fedul_flwr.federated.strategy import (
+from fedul_flwr.baselines.class_shares import (
     CLASS_COUNTS,
     CLASS_SHARES,
     ClassShareStrategy,
     class_counts,
 )
+from fedul_flwr.federated.stages.heads import last_layer
 
 
 class ProxyFLSettings(kit.Settings):

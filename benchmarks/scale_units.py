@@ -20,9 +20,9 @@ from benchmarks.propagation import mixture
 from benchmarks.secure import compare_group
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine.in_process import run_in_process, task_identity
+from fedul_flwr.federated.bases import build_base
 from fedul_flwr.federated.messages import ARRAYS, METRICS
 from fedul_flwr.federated.replies import check_all_bytes, check_update
-from fedul_flwr.federated.strategy import build_base
 from fedul_flwr.propagation.codes import SEED_BYTES, encode, neighbors_by_code
 from fedul_flwr.propagation.solve import NUM_NEIGHBORS, normalized_graph, propagation_columns
 from fedul_flwr.secure.encrypted_distances import BACKENDS

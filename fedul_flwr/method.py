@@ -37,6 +37,7 @@ from fedul_flwr.data.types import (
     number,
 )
 from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federated.bases import ROBUST
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import AnySetsData, PartlyLabeledData, UnlabeledSetData
 from fedul_flwr.federated.messages import ARRAYS, NUM_POINTS, to_arrays, to_record
@@ -45,7 +46,7 @@ from fedul_flwr.federated.payload import AVERAGED, CONFIDENT, Part, all_of
 from fedul_flwr.federated.policies import ClientPolicy, LabeledClientStages, LabelStages
 from fedul_flwr.federated.semi_supervised import SemiSupervisedClient
 from fedul_flwr.federated.stage import ClientStage, RoundAtServer, ServerStage, Stage
-from fedul_flwr.federated.strategy import NOT_ALONE, ROBUST, Strategy
+from fedul_flwr.federated.strategy import NOT_ALONE, Strategy
 from fedul_flwr.learning.task import Batch, Batches, Round, Task, on_logits
 
 if TYPE_CHECKING:

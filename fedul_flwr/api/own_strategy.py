@@ -23,10 +23,11 @@ from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.config.sections import SECTIONS
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.bases import BASES
 from fedul_flwr.federated.grid import polled
 from fedul_flwr.federated.messages import ARRAYS, CONFIG, to_record
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
-from fedul_flwr.federated.strategy import BASES, Strategy
+from fedul_flwr.federated.strategy import Strategy
 
 Build = Callable[[tuple[int, ...], int], Any]
 """``(input_shape, num_classes) -> torch.nn.Module``."""

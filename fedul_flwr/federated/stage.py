@@ -55,7 +55,7 @@ class ServerStage:
         self.strategy = strategy
         self.settings: RunConfig = strategy.settings
         self.state: dict[str, Any] = {}
-        """Arrays and numbers that a resumed run needs."""
+        """Arrays and numbers, by name, that a resumed run needs: what it is at first, and has."""
 
     def open(self, grid: Grid) -> None:
         """Do what comes before the first round of this program."""

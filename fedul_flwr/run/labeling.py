@@ -16,7 +16,8 @@ from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.label_files import XCLP
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.strategy import Strategy, build_base
+from fedul_flwr.federated.bases import build_base
+from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.learning.device import choose_device
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.run import setup

@@ -27,6 +27,7 @@ from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.standardize import ScaledInputs
 from fedul_flwr.data.types import Arrays, Content, Floats, Ints
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.bases import build_base
 from fedul_flwr.federated.combine import update_norm
 from fedul_flwr.federated.grid import run_phase
 from fedul_flwr.federated.messages import PERSONAL as PHASE
@@ -37,7 +38,7 @@ from fedul_flwr.federated.messages import (
 from fedul_flwr.federated.policies import LabelStages
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.federated.stages.columns import scaling_values
-from fedul_flwr.federated.strategy import Strategy, build_base
+from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.results.model_file import write_model_card
 from fedul_flwr.run import setup

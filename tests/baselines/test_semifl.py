@@ -17,10 +17,10 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError
+from fedul_flwr.federated.bases import build_base
 from fedul_flwr.federated.messages import METRICS
 from fedul_flwr.federated.payload import Sizes, in_record, reports_of
 from fedul_flwr.federated.replies import check_reports
-from fedul_flwr.federated.strategy import build_base
 from fedul_flwr.learning.batch_statistics import norm_statistics
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model

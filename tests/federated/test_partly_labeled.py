@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from fedul_flwr.data.types import Content
+from fedul_flwr.federated.bases import build_base
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.policies import LabelStages
-from fedul_flwr.federated.strategy import Strategy, build_base
+from fedul_flwr.federated.strategy import Strategy
 from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, train
 from tests.support.settings import Settings
 

@@ -9,9 +9,9 @@ from flwr.app import Array, Message
 
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.bases import ROBUST, fewest_updates
 from fedul_flwr.federated.combine import average_buffers
 from fedul_flwr.federated.messages import ARRAYS, to_record
-from fedul_flwr.federated.strategy import ROBUST, fewest_updates
 from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, as_error, is_train, metrics, train
 from tests.support.settings import Settings

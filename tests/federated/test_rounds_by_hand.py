@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
+from fedul_flwr.federated.bases import build_base
 from fedul_flwr.federated.combine import dump_base_state, load_base_state, weighted_mean
 from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.messages import (
@@ -24,7 +25,7 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.strategy import Strategy, build_base
+from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.strategies.fednova import FedNova
 from tests.support.refusals import refuses
 from tests.support.settings import Settings

@@ -9,10 +9,11 @@ from flwr.clientapp import ClientApp
 
 from fedul_flwr.baselines.given_labels import GivenLabels
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
+from fedul_flwr.federated.bases import build_base
 from fedul_flwr.federated.messages import ARRAYS, METRICS, Content, to_arrays, to_record
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.server_training import ServerTrainer
-from fedul_flwr.federated.strategy import Strategy, build_base
+from fedul_flwr.federated.strategy import Strategy
 from tests.support.plain_loops import assert_ends_as, fresh, split_of, step
 from tests.support.refusals import refuses
 from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, train

@@ -12,8 +12,8 @@ from safetensors.numpy import load_file
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
+from fedul_flwr.federated.bases import BASES
 from fedul_flwr.federated.messages import ARRAYS, METRICS
-from fedul_flwr.federated.strategy import BASES
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.surrogate import SurrogateLoss
 from tests.support.fedmatch_exchanges import TINY

@@ -11,9 +11,9 @@ from safetensors.numpy import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedul_flwr.baselines.class_shares import CLASS_COUNTS, CLASS_SHARES
 from fedul_flwr.baselines.proxyfl import ProxyFL
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.federated.strategy import CLASS_COUNTS, CLASS_SHARES
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU
 from fedul_flwr.learning.proxies import ProxyObjective, proxy_contrast, trained_rows

@@ -13,8 +13,12 @@ class AtClient(ClientStage):
 
 
 class AtServer(ServerStage):
+    def end(self, model):
+        self.state["rounds"] = self.state.get("rounds", 0) + 1
+        return model
+
     def about(self):
-        return {"noise": 1e-3}
+        return {"noise": 1e-3, "rounds_with_noise": int(self.state["rounds"])}
 
 
 class Noisy(Stage):

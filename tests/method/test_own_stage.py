@@ -6,7 +6,7 @@ import numpy as np
 
 from fedul_flwr.errors import UserError
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, summary, train
+from tests.support.runs import cut_off, last_model, resume, summary, train
 
 QUICK: dict[str, Any] = {
     "method": "supervised",
@@ -25,6 +25,13 @@ def test_given_a_stage_then_both_of_its_sides_take_part(settings: Any) -> None:
     # The mean of two clients' noise of deviation 1e-3 has 1e-3 / √2 = 7.1e-4, over 650 weights.
     apart = [last_model(noisy)[name] - array for name, array in last_model(plain).items()]
     assert 6e-4 < np.concatenate([array.ravel() for array in apart]).std() < 8e-4
+
+
+def test_given_a_run_that_was_cut_off_then_its_state_goes_on(settings: Any) -> None:
+    config = settings(**{**QUICK, "num_rounds": 3}, stage="tests.method.noisy:Noisy")
+    # Calls: registration, then one a round; the third round is lost.
+    again = resume(cut_off(config, 2, 3), 2)
+    assert summary(again)["rounds_with_noise"] == 3
 
 
 def test_given_something_else_then_it_is_refused(settings: Any) -> None:

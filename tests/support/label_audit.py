@@ -12,6 +12,7 @@ from flwr.app import RecordDict
 from flwr.common import NDArrays
 
 from fedul_flwr.baselines import fedsem
+from fedul_flwr.baselines.class_shares import CLASS_SHARES
 from fedul_flwr.baselines.fedsem import FedSemClient
 from fedul_flwr.baselines.fedsiam import TEACHER, TEACHER_STEPS, FedSiamClient
 from fedul_flwr.client_apps.fedmatch import FedMatchClient
@@ -30,7 +31,6 @@ from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.members import CheckAnswer
 from fedul_flwr.federated.messages import ARRAYS, BASE_ROUND, HELPERS, WEIGHT
 from fedul_flwr.federated.nodes import ClientRef, DataShape, setup_content
-from fedul_flwr.federated.strategy import CLASS_SHARES
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.parts import decompose, flatten
 from fedul_flwr.models import build_model
