@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,7 +32,7 @@ from fedul_flwr.config.method_settings import FedULSettings, PropagationSettings
 from fedul_flwr.config.sections import HeadSettings
 from fedul_flwr.config.shared import SharedSettings, TrainingSettings
 from fedul_flwr.data.class_labels import class_labels
-from fedul_flwr.data.class_priors import uniform_prior
+from fedul_flwr.data.class_priors import class_masses, floored
 from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_priors import check_sets, identifiable_directions
@@ -81,6 +81,15 @@ class _Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels: NDArray[Any] = np.asarray(self.classes_)[self.predict_proba(X).argmax(axis=1)]
         return labels
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """Share of the points with a label in ``y`` that are predicted right."""
+        y, given = _without_gaps(y)
+        if not given.any():
+            raise ValueError("no point has a label: y is -1 or missing for all of them")
+        weights = None if sample_weight is None else np.asarray(sample_weight)[given]
+        right = self.predict(X)[given] == np.asarray(y)[given]
+        return float(np.average(right, weights=weights))
+
     def _standardized(self, points: Inputs) -> Inputs:
         """Training points, by whose means and scales vectors are standardized from now on."""
         self._scaling = None
@@ -103,7 +112,8 @@ class FedULClassifier(_Classifier):
     model : name of a model, or ``package.module:function`` of your own.
     rounds, local_epochs, batch_size, optimizer, learning_rate, weight_decay : as the settings of
         these names (docs/settings.md); ``batch_size`` is 1 or more.
-    test_prior : ``(K,)``, class priors of the points to predict; by default uniform.
+    test_prior : ``(K,)``, class priors of the points to predict; by default those of the points in
+        ``fit``, by their labels or by the sets' priors.
     standardize : whether to standardize vectors by the training points.
     surrogate_loss : ``"nll"``, eq. 9 of the paper, or ``"release"``, that of the authors' code.
     device : ``"cpu"``, ``"cuda"`` or ``"auto"``.
@@ -127,6 +137,7 @@ class FedULClassifier(_Classifier):
     """
 
     _rules = _RULES
+    _uses_unlabeled = False
 
     def __init__(
         self,
@@ -172,7 +183,8 @@ class FedULClassifier(_Classifier):
         X : list of M arrays, the sets: vectors ``(n_m, d)`` or images ``(n_m, h, w, c)``. Or all
             points as one array.
         y : ``(M, K)`` class priors of the sets, if X is a list of sets. Else ``(n,)``, the set of
-            each point.
+            each point, or its class if there are no priors. Points with -1, None or NaN are left
+            out; :class:`ClosedFormClassifier` without priors uses them as unlabeled.
         priors : ``(M, K)``, with one array X; row m is for the m-th smallest value in ``y``, by the
             order of its categories if they have one. In a DataFrame the index names the sets, and
             the columns the classes. By default each set is one class, which is ordinary training
@@ -192,29 +204,76 @@ class FedULClassifier(_Classifier):
             names = np.arange(len(X))
             y, priors = np.repeat(names, [len(part) for part in X]), y
             rows: Any = priors
-            X = _joined(X)  # noqa: N806
+            X, given = _joined(X), np.ones(len(y), dtype=bool)  # noqa: N806
+            self._score_takes_sets = False
         else:
-            if y is not None and missing_values(y).any():
-                raise ValueError("y has missing values: each point needs its set or class")
             rows = _by_categories(priors, y)
+            y, given = _without_gaps(y)
             y = column_or_1d(y, warn=True)
             check_classification_targets(y)
-            names = np.unique(y)
+            names = np.unique(y[given])
             rows = in_order(rows, names)
+            self._score_takes_sets = priors is not None
         points = self._points(X, y)
-        sets = np.searchsorted(names, np.asarray(y)).astype(np.int64)
+        sets = np.where(given, np.searchsorted(names, np.asarray(y)), UNLABELED).astype(np.int64)
+        if priors is not None or not self._uses_unlabeled:
+            points, sets = points[given], sets[given]
         proportions = np.eye(len(names)) if priors is None else np.asarray(rows, dtype=float)
+        if priors is None and len(names) < 2:
+            raise ValueError(f"y has {len(names)} class(es), and 2 or more are needed; -1 is none")
         owners = self._owners(names, clients)
         if proportions.ndim != 2 or len(proportions) != len(names) or proportions.shape[1] < 2:
             raise ValueError(
                 f"priors have the shape {proportions.shape}; they must be ({len(names)}, classes), "
-                "and one class is too few"
+                "and one class is too few; -1 is no set"
             )
         self.classes_ = names if priors is None else _class_names(priors, proportions.shape[1])
+        sizes = np.bincount(sets[sets != UNLABELED], minlength=len(names))
         with _value_errors(), exclusive():
-            _check(proportions, np.bincount(sets, minlength=len(names)), owners)
+            _check(proportions, sizes, owners)
+            self._test_prior = self._prior(proportions, sizes)
             self._train(points, sets, proportions, owners)
+        self._sets = _FittedSets(names, proportions, sizes, owners)
         return self
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """How good the model is for what ``fit`` takes; larger is better.
+
+        After ``fit(X, set_of_point, priors)`` y is the set of each point, of which no accuracy
+        follows, and the score is minus the mean surrogate loss (eq. 9 of the paper) of the points.
+        So is that of a list of sets and their priors. Else y is the class of each point, and the
+        score the accuracy. Points with -1, None or NaN do not count.
+        """
+        check_is_fitted(self)
+        fitted = self._sets
+        if isinstance(X, list | tuple) and len(X) and all(_dims(part) >= 2 for part in X):
+            rows, first = np.asarray(y, dtype=float), len(fitted.names)
+            if rows.shape != (len(X), len(self.classes_)):
+                raise ValueError(
+                    f"priors have the shape {rows.shape}; they must be "
+                    f"({len(X)}, {len(self.classes_)})"
+                )
+            new = [len(part) for part in X]
+            numbers, given = np.repeat(first + np.arange(len(X)), new), np.ones(sum(new), bool)
+            priors, sizes = np.concatenate([fitted.priors, rows]), np.r_[fitted.sizes, new]
+            fitted = _FittedSets(fitted.names, priors, sizes, [np.arange(len(sizes))])
+            X = _joined(X)  # noqa: N806
+        elif self._score_takes_sets:
+            y, given = _without_gaps(y)
+            numbers = np.searchsorted(fitted.names, y).clip(max=len(fitted.names) - 1)
+            odd = np.asarray(y)[given & (fitted.names[numbers] != y)]
+            if len(odd) or not given.any():
+                what = f"{odd[0]} is no set of fit" if len(odd) else "it names no set"
+                raise ValueError(
+                    f"y is the set of each point, as in fit, and {what}; for true classes use "
+                    "sklearn.metrics.accuracy_score(y, model.predict(X))"
+                )
+        else:
+            return super().score(X, y, sample_weight)
+        probabilities = self.predict_proba(X)
+        losses = fitted.losses(probabilities / self._test_prior, numbers)[given]
+        weights = None if sample_weight is None else np.asarray(sample_weight)[given]
+        return -float(np.average(losses, weights=weights))
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
         """Class probabilities ``(n, K)`` of points, in the order of ``classes_``."""
@@ -273,7 +332,7 @@ class FedULClassifier(_Classifier):
         if self.batch_size == 0:
             raise ValueError("batch_size = 0: must be at least 1.")
         points, plan, seed = self._standardized(points), self._plan(), self._seed()
-        prior = None if self.test_prior is None else torch.from_numpy(self._prior(priors.shape[1]))
+        prior = torch.from_numpy(self._test_prior)
         tasks = []
         for numbers in owners:
             rows = np.flatnonzero(np.isin(sets, numbers))
@@ -301,20 +360,43 @@ class FedULClassifier(_Classifier):
             self.losses_.append(float(np.mean(losses)))
         self.model_.eval()
 
-    def _prior(self, num_classes: int) -> Floats:
+    def _prior(self, priors: Floats, sizes: Ints) -> Floats:
+        if self.test_prior is None:
+            return floored(class_masses(priors, sizes))
         try:
             values = in_order(self.test_prior, self.classes_)
             prior = checked_prior(np.asarray(values, dtype=float))
         except (TypeError, ValueError) as error:
             raise ValueError(f"test_prior = {self.test_prior!r}: {error}") from None
-        if len(prior) != num_classes:
-            raise ValueError(f"test_prior has {len(prior)} entries for {num_classes} classes")
+        if len(prior) != priors.shape[1]:
+            raise ValueError(f"test_prior has {len(prior)} entries for {priors.shape[1]} classes")
         return prior
 
     def _seed(self) -> int:
         if isinstance(self.random_state, Integral):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31))
+
+
+class _FittedSets(NamedTuple):
+    """Names of sets, their class priors ``(M, K)`` and sizes ``(M,)``, and each client's sets."""
+
+    names: NDArray[Any]
+    priors: Floats
+    sizes: Ints
+    owners: list[Ints]
+
+    def losses(self, likelihoods: Floats, sets: Ints) -> Floats:
+        """Minus the log-probability of each point's set among those of its client, ``(n,)``.
+
+        ``likelihoods`` ``(n, K)`` are p(x | k) up to a factor for each point.
+        """
+        joint = likelihoods @ (self.priors * self.sizes[:, None]).T
+        found = joint[np.arange(len(sets)), sets]
+        for numbers in self.owners:
+            rows = np.isin(sets, numbers)
+            found[rows] /= joint[np.ix_(rows, numbers)].sum(axis=1)
+        return np.asarray(-np.log(np.maximum(found, np.finfo(float).tiny)))
 
 
 def _dims(values: Any) -> int:
@@ -391,20 +473,21 @@ _GRAPH_RULES: Rules = {
 
 
 class ClosedFormClassifier(FedULClassifier):
-    """Learns a classifier from sets or labels in closed form: nothing is trained.
+    """Learns a classifier from sets, or from labels of some or all points, in closed form.
 
-    Vectors are classified by a linear discriminant of the vectors, images by one of random
-    features. Its numbers are sums over points, so that those of several clients give the same
-    (method ``closed-form``, docs/closed-form.md).
+    Nothing is trained. Vectors are classified by a linear discriminant of the vectors, images by
+    one of random features. Its numbers are sums over points, so that those of several clients give
+    the same (method ``closed-form``, docs/closed-form.md).
 
     Parameters
     ----------
     model : network whose last layer is made; by default ``"linear"`` for vectors, and
         ``"random-features"`` for images.
     refinements : 0 to 2, how often sums are made anew by posteriors under the class proportions of
-        a point's set.
+        a point's set, those of unlabeled points under ``test_prior``.
     shrinkage : of the covariance, above 0 to 1; by default from the numbers of features and points.
-    test_prior : ``(K,)``, class priors of the points to predict; by default uniform.
+    test_prior : ``(K,)``, class priors of the points to predict; by default those of the points in
+        ``fit``, by their labels or by the sets' priors.
     standardize : whether to standardize vectors by the training points.
     device : ``"cpu"``, ``"cuda"`` or ``"auto"``.
     random_state : seed, generator, or None for other random features in every call.
@@ -424,6 +507,7 @@ class ClosedFormClassifier(FedULClassifier):
     array([0])
     """
 
+    _uses_unlabeled = True
     _rules: Rules = {
         "refinements": (HeadSettings, "refinements"),
         "device": (SharedSettings, "device"),
@@ -458,18 +542,20 @@ class ClosedFormClassifier(FedULClassifier):
 
         if self.shrinkage is not None and not 0 < self.shrinkage <= 1:
             raise ValueError(f"shrinkage = {self.shrinkage!r}: it must be above 0, at most 1")
-        points, count = self._standardized(points), priors.shape[1]
-        prior = uniform_prior(count) if self.test_prior is None else self._prior(count)
+        points, count, prior = self._standardized(points), priors.shape[1], self._test_prior
         name = self.model or ("linear" if len(points.shape) == 2 else "random-features")
         self.model_ = build_model(name, points.shape[1:], count, seed=self._seed())
-        head, rows, shares = feature_layer(self.model_), np.arange(len(points)), priors[sets]
-        soft = shares
+        head, rows = feature_layer(self.model_), np.arange(len(points))
+        stated = sets != UNLABELED
+        shares = np.where(stated[:, None], priors[sets], prior)
         is_certain = bool((shares.max(axis=1) == 1).all())  # posteriors would be the labels
         for turn in range(1 if is_certain else 1 + self.refinements):
             features, logits = features_and_logits(self.model_, points, rows, self._plan())
             if turn:
                 soft = posteriors(logits.double().numpy(), shares, prior)
-            sums = soft_sums(features, soft, stated=turn == 0)
+                sums = soft_sums(features, soft, stated=False)
+            else:
+                sums = soft_sums(features[stated], shares[stated], stated=True)
             for weight, value in zip(
                 (head.weight, head.bias),
                 linear_head(fit_gaussians(sums), prior, self.shrinkage),
@@ -556,8 +642,6 @@ class GraphLabelClassifier(_Classifier):
         filled, is_present = _without_gaps(y)
         points, labels = validate_data(self, unmasked(X), filled, dtype=np.float64)
         check_classification_targets(labels)
-        if labels.dtype.kind in "iuf":
-            is_present &= labels != UNLABELED
         self.classes_ = np.unique(labels[is_present])
         if len(self.classes_) == 0:
             raise ValueError(
@@ -653,15 +737,16 @@ class GraphLabelClassifier(_Classifier):
 
 
 def _without_gaps(y: Any) -> tuple[Any, NDArray[np.bool_]]:
-    """``y`` with any label where one is missing, and ``(n,)``, whether a point has one."""
+    """``y`` with any label where one is -1 or missing, and ``(n,)``, whether a point has one."""
     objects = np.asarray(y, dtype=object)
     if objects.ndim != 1:
         return y, np.ones(len(objects) if objects.ndim else 0, dtype=bool)
-    # Texts may stand beside -1.
     is_present = ~missing_values(y)
-    if any(isinstance(value, str) for value in objects[is_present]):
+    if any(isinstance(value, str) for value in objects[is_present]):  # texts may stand beside -1
         with _value_errors():
             is_present = class_labels(objects, "y").numbers != UNLABELED
+    elif np.asarray(objects[is_present].tolist()).dtype.kind in "iuf":
+        is_present[is_present] = objects[is_present] != UNLABELED
     if is_present.all():
         return y, is_present
     if not is_present.any():

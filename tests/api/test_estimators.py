@@ -14,6 +14,7 @@ import torch
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedul_flwr as ff
@@ -27,12 +28,10 @@ PRIORS = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
 
 
 def expected_failures(estimator: Any) -> dict[str, str]:
-    if isinstance(estimator, ff.GraphLabelClassifier):
-        return {
-            "check_classifiers_classes": "-1 is an unlabeled point and no class, as in "
-            "scikit-learn's own LabelPropagation"
-        }
-    return {}
+    return {
+        "check_classifiers_classes": "-1 is an unlabeled point and no class, as in scikit-learn's "
+        "own LabelPropagation"
+    }
 
 
 @parametrize_with_checks(
@@ -71,6 +70,112 @@ def test_given_labels_then_it_is_a_linear_discriminant() -> None:
     found = ff.ClosedFormClassifier(shrinkage=1e-9, standardize=False).fit(X, Y)
     peer = LinearDiscriminantAnalysis(solver="lsqr", priors=[1 / 3] * 3).fit(X, Y)
     assert (found.predict(X) == peer.predict(X)).mean() > 0.97
+
+
+def test_given_rare_positives_then_they_stay_rare_in_predictions() -> None:
+    rng = np.random.default_rng(0)
+    y = (np.arange(2000) % 20 == 0).astype(int)
+    x = rng.normal(size=(2000, 2)) + 1.8 * y[:, None] * [1, 0]
+
+    def right(kind: Any) -> float:
+        return float(kind.fit(x[:1000], y[:1000]).score(x[1000:], y[1000:]))
+
+    peer = right(LinearDiscriminantAnalysis(solver="lsqr"))
+    for kind in (ff.ClosedFormClassifier(), ff.FedULClassifier(rounds=5)):
+        assert right(kind) > peer - 0.01
+    assert right(ff.ClosedFormClassifier(test_prior=[0.5, 0.5])) < peer - 0.05
+    # Of sets their priors say how many are positive: (0.09 + 0.01) / 2.
+    sets = np.where(rng.random(2000) < np.where(y, 0.9, 0.479), 0, 1)
+    shares = [[1 - y[sets == m].mean(), y[sets == m].mean()] for m in (0, 1)]
+    of_sets = ff.ClosedFormClassifier().fit(x, sets, shares)
+    assert (of_sets.predict(x) == y).mean() > peer - 0.02
+
+
+@pytest.mark.parametrize("missing", [-1, None, np.nan])
+@pytest.mark.parametrize("names", [[0, 1, 2], ["a", "b", "c"]])
+def test_points_without_a_label_are_of_no_class(names: list[Any], missing: Any) -> None:
+    given = np.array([names[y] if n % 3 else missing for n, y in enumerate(Y)], dtype=object)
+    true = np.array(names)[Y]
+    has = np.arange(len(Y)) % 3 > 0
+    for kind in (ff.ClosedFormClassifier(), ff.FedULClassifier(rounds=5)):
+        found = kind.fit(X, given)
+        assert found.classes_.tolist() == names
+        assert (found.predict(X) == true).mean() > 0.95
+        assert found.score(X, given) == (found.predict(X) == true)[has].mean()
+    # The first message is of labels alone.
+    once: Any = ff.ClosedFormClassifier(refinements=0, standardize=False)
+    alike = once.fit(X, given).predict_proba(X)
+    np.testing.assert_allclose(alike, once.fit(X[has], true[has]).predict_proba(X))
+
+
+def test_given_sets_then_a_point_of_none_is_left_out() -> None:
+    sets, points = np.repeat([0, 1, 2, -1], 40), np.concatenate([*drawn_sets(), 100 + X[:40]])
+    options: Any = {"standardize": False}
+    one = ff.ClosedFormClassifier(**options).fit(points, sets, PRIORS).predict_proba(X)
+    other = ff.ClosedFormClassifier(**options).fit(drawn_sets(), PRIORS).predict_proba(X)
+    np.testing.assert_array_equal(one, other)
+
+
+def test_given_labels_of_minus_one_and_one_then_one_class_is_too_few() -> None:
+    for kind in (ff.ClosedFormClassifier(), ff.FedULClassifier(rounds=1)):
+        with pytest.raises(ValueError, match=r"1 class.*-1"):
+            kind.fit(X, np.where(Y == 0, -1, 1))
+
+
+TWO = np.array([[0.1, 0.9], [0.9, 0.1]])
+
+
+def two_sets() -> tuple[Any, Any, Any]:
+    """Points of two classes in two sets, their sets and their classes."""
+    rng = np.random.default_rng(0)
+    sets = np.repeat([0, 1], 300)
+    y = np.array([rng.choice(2, p=TWO[m]) for m in sets])
+    return np.where(y[:, None] == 1, 1.0, -1.0) + rng.normal(size=(600, 4)), sets, y
+
+
+@pytest.mark.parametrize(
+    ("kind", "grid"),
+    [
+        (ff.FedULClassifier(rounds=3), {"learning_rate": [1e-9, 3e-3]}),
+        (ff.ClosedFormClassifier(), {"shrinkage": [1.0, 0.1]}),
+    ],
+)
+@pytest.mark.parametrize("clients", [None, [0, 1]])
+def test_searches_over_sets_choose_the_better_model(kind: Any, grid: Any, clients: Any) -> None:
+    x, sets, y = two_sets()
+    if isinstance(kind, ff.ClosedFormClassifier):
+        x = x @ np.diag([1, 1, 1, 30]) + 5 * x[:, :1]  # spherical classes are wrong
+    if clients:  # each has both kinds of sets
+        sets, priors, clients = sets + 2 * (np.arange(600) % 2), np.r_[TWO, TWO], [0, 0, 1, 1]
+    else:
+        priors = TWO
+    search = GridSearchCV(kind, grid, cv=3).fit(x, sets, priors=priors, clients=clients)
+    ((name, values),) = grid.items()
+    errors = [
+        (clone(kind).set_params(**{name: v}).fit(x, sets, priors).predict(x) != y).mean()
+        for v in values
+    ]
+    assert errors[1] < errors[0]
+    assert search.best_params_ == {name: values[1]}
+
+
+def test_scores_of_sets_are_minus_the_surrogate_loss() -> None:
+    x, sets, y = two_sets()
+    found = ff.FedULClassifier(rounds=3).fit(x, sets, TWO)
+    loss = ff.SurrogateLoss(
+        torch.tensor(TWO), torch.tensor([300, 300]), torch.from_numpy(TWO.mean(axis=0))
+    )
+    logits = torch.from_numpy(np.log(found.predict_proba(x)))
+    assert found.score(x, sets) == pytest.approx(-float(loss(logits, torch.from_numpy(sets))))
+    # Two equal posteriors: each set is as probable as its size, log 2; and a point that surely is
+    # of class 1 is of set 0 with 0.9.
+    assert found.score(x, sets) > -np.log(2)
+    with pytest.raises(ValueError, match="set of each point"):
+        found.score(x, y + 5)
+    # After a list of sets y is the class of each point, and a list is of sets that were held out.
+    of_list = ff.FedULClassifier(rounds=3).fit([x[:300], x[300:]], TWO)
+    assert of_list.score(x, y) == (of_list.predict(x) == y).mean()
+    assert of_list.score([x[:150], x[300:]], TWO) > of_list.score([x[:150], x[300:]], TWO[::-1])
 
 
 def test_given_images_then_random_features_tell_them_apart() -> None:
