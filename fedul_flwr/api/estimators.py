@@ -25,6 +25,7 @@ from fedul_flwr.api.input_data import (
     is_of,
     missing_values,
     stored_points,
+    training_points,
     unmasked,
 )
 from fedul_flwr.config.base import checked_prior, in_order, is_named
@@ -290,7 +291,7 @@ class FedULClassifier(_Classifier):
         X = unmasked(X)  # noqa: N806
         if _dims(X) > 2:
             with _value_errors():
-                images = stored_points(X)
+                images = stored_points(X) if y is None else training_points(X)
             if y is not None:
                 self._shape = images.shape[1:]
                 if len(y) != len(images):

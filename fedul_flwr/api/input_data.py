@@ -32,6 +32,7 @@ from fedul_flwr.data.decode import (
     join_blocks,
     list_batches,
     readable,
+    refuse_unused_range,
     upright,
 )
 from fedul_flwr.data.encode import canonical
@@ -239,6 +240,15 @@ def stored_points(
         survey = stored.survey()
         shape = (*survey.size(where), survey.channels)
     return join_blocks(stored, shape or ())
+
+
+def training_points(
+    points: Any, shape: InputShape | None = None, options: TableOptions = NO_OPTIONS
+) -> Inputs:
+    """:func:`stored_points` to train on: images have to use the range of 8 bits."""
+    stored = stored_points(points, shape, options)
+    refuse_unused_range(np.asarray(stored), "x", options.bits)
+    return stored
 
 
 def _named_by_position(table: Any, options: TableOptions) -> Any:
@@ -459,8 +469,30 @@ def _from_torch(dataset: Any, what: str) -> tuple[Rows, ClassLabels]:
             f"{what} is a data set of torch; it must have a length, and its points must be (x, y).",
             "data-not-readable",
         )
+    for index in range(0, len(examples), -(-len(examples) // _DRAWN_TWICE)):
+        if not _is_same(dataset[index], examples[index]):
+            raise UserError(
+                f"{what} is a data set of torch whose point {index} is another one each time that "
+                "it is read: take its random transform away (setting augment changes points anew "
+                "in every epoch).",
+                "data-not-readable",
+            )
     points, labels = map(list, zip(*examples, strict=True))
     return _arrays(points, labels, what)
+
+
+_DRAWN_TWICE = 30
+"""Points of a data set of torch that are read a second time. One with a transform that changes half
+of them stays unseen once in a billion times."""
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two draws of a point, nested as they may be, have equal values."""
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    first, second = np.asarray(one), np.asarray(other)
+    is_float = first.dtype.kind in "fc"
+    return first.shape == second.shape and bool(np.array_equal(first, second, equal_nan=is_float))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from fedul_flwr.api.input_data import (
     client_numbers,
     dataset_of,
     flat_settings,
-    stored_points,
+    training_points,
 )
 from fedul_flwr.api.result import Result, Shown
 from fedul_flwr.api.runs import run
@@ -91,7 +91,7 @@ def label(
         overrides["output"] = str(output)
     points: list[Ints] | None = None
     if isinstance(data, tuple | list) and len(data) == 2:
-        x = stored_points(data[0])
+        x = training_points(data[0])
         classes = class_labels(data[1], "y", len(x))
         numbers = classes.numbers
         seed = overrides.get("seed", 0)

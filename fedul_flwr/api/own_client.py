@@ -12,7 +12,7 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike, NDArray
 
-from fedul_flwr.api.input_data import is_frame, stored_points
+from fedul_flwr.api.input_data import is_frame, training_points
 from fedul_flwr.config.base import in_order, is_named
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
@@ -146,7 +146,7 @@ def _points(points: Any, columns: str | Path | Sequence[str] | None) -> Inputs:
                 "columns names the columns of a table; the points are an array without names.",
                 "argument-without-effect",
             )
-        return stored_points(np.asarray(points) if is_frame(points) else points)
+        return training_points(np.asarray(points) if is_frame(points) else points)
     if columns is None:
         raise UserError(
             "The points are a table, of which each client may have other columns: name those of "
@@ -158,7 +158,7 @@ def _points(points: Any, columns: str | Path | Sequence[str] | None) -> Inputs:
         described = read_columns(columns)
     else:
         described = Columns(tuple(Column(str(name)) for name in columns))
-    return stored_points(
+    return training_points(
         points, (len(described.features),), TableOptions(columns=described, trained=True)
     )
 

@@ -190,6 +190,29 @@ class PixelImages:
             yield block
 
 
+LEAST_RANGE = 32
+"""Largest value, of 255, that images must reach: masks of 0 and 1, and values up to 16, do not."""
+
+
+def refuse_unused_range(pixels: NDArray[Any], where: str, bits: int = UNKNOWN_BITS) -> None:
+    """Refuse images that are nearly black, as their values were meant for another range.
+
+    Parameters
+    ----------
+    pixels : uint8 ``(n, height, width, channels)``; other points pass.
+    bits : of `image-bits`; if they are stated, images are as they are meant.
+    """
+    is_images = pixels.dtype == np.uint8 and pixels.ndim == 4
+    largest = int(pixels.max()) if is_images and len(pixels) and bits == UNKNOWN_BITS else 0
+    if 0 < largest < LEAST_RANGE:
+        raise UserError(
+            f"{where}: the largest value of all images is {largest}, of 255, so that they are "
+            f"nearly black. Spread their values over 0 to 255, as in x * {255 // largest}, give "
+            f"them as x / {largest} (0 to 1), or set image-bits = 8 if they are so dark.",
+            "image-bits",
+        )
+
+
 Images = EncodedImages | PixelImages
 """Images of one split or set, before their conversion to one shape."""
 

@@ -22,7 +22,12 @@ from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.class_labels import class_of_cell
 from fedul_flwr.data.columns import refuse_twice
 from fedul_flwr.data.csv_files import read_rows
-from fedul_flwr.data.decode import IMAGE_SUFFIXES, file_images, list_images
+from fedul_flwr.data.decode import (
+    IMAGE_SUFFIXES,
+    file_images,
+    list_images,
+    refuse_unused_range,
+)
 from fedul_flwr.data.safe_files import (
     build_once,
     cache_directory,
@@ -219,6 +224,7 @@ def _decoded_copy(groups: Sequence[PointFiles], shape: InputShape, options: Tabl
         dtype = np.result_type(*(points.dtype for points in collections))
         write_blocks(directory / "inputs.npy", (int(sizes.sum()), *shape), dtype, blocks)
         inputs = np.load(directory / "inputs.npy", mmap_mode="r")
+        refuse_unused_range(inputs, str(groups[0].path), options.bits)
         digests = [sha256(point.tobytes()).digest() for point in inputs]
         order = np.array(sorted(range(len(inputs)), key=digests.__getitem__), dtype=np.int64)
         for name, array in (("sizes", sizes), ("order", order)):

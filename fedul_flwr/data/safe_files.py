@@ -240,7 +240,8 @@ def open_array(file: Path) -> NDArray[Any]:
     page of a new map takes longer than copying it.
     """
     status = file.stat()
-    return map_version(file, status.st_ino, status.st_mtime_ns, status.st_size)
+    version = status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size
+    return map_version(file, *version)
 
 
 @lru_cache(maxsize=8)
@@ -288,7 +289,10 @@ def cache_key(identity: object, files: Iterable[Path] = ()) -> str:
             raise UserError(
                 f"{file} cannot be read: {reason(error)}.", "file-not-readable"
             ) from error
-        line = f"\0{file}\0{status.st_size}\0{status.st_mtime_ns}"
+        # Size and time may be those of the file before: archives and rsync -t set times. No program
+        # sets the time of the change of an inode, and a file that takes its place is another one.
+        line = f"\0{file}\0{status.st_size}\0{status.st_mtime_ns}\0"
+        line += f"{status.st_ino}\0{status.st_ctime_ns}"
         digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()[:24]
 

@@ -26,7 +26,14 @@ from fedul_flwr.data.class_labels import (
     union,
 )
 from fedul_flwr.data.columns import Columns, parse_columns, refuse_twice
-from fedul_flwr.data.decode import Images, PixelImages, Survey, file_images, list_images
+from fedul_flwr.data.decode import (
+    Images,
+    PixelImages,
+    Survey,
+    file_images,
+    list_images,
+    refuse_unused_range,
+)
 from fedul_flwr.data.safe_files import (
     build_once,
     cache_directory,
@@ -381,6 +388,8 @@ def _write_source(
     for name, labels, inputs in zip(("train", "test"), classes, points, strict=True):
         file, size = directory / f"{name}_inputs.npy", (len(inputs), *shape)
         write_blocks(file, size, inputs.dtype, inputs.blocks(shape))
+        if name == "train":
+            refuse_unused_range(open_array(file), train.inputs.where, bits)
         np.save(directory / f"{name}_labels.npy", labels.numbers, allow_pickle=False)
     # Numbered files, because a column's name may not be a valid file name.
     others = {name: f"column_{index}.npy" for index, name in enumerate(train.columns)}
