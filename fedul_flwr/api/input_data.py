@@ -309,23 +309,118 @@ def _write(rows: Rows, file: Path) -> None:
                 ) from None
 
 
-def client_numbers(clients: Any, num_points: int) -> Ints:
-    """``(n,)``, numbers from 0 of the clients that an array names, in the order of their names."""
+def client_names(clients: Any, num_points: int) -> NDArray[Any]:
+    """``(n,)``, whole numbers or texts: the clients that an array names."""
     codes, names = distinct_values(clients, "clients")
     if codes.shape != (num_points,) or (codes == UNLABELED).any():
         raise UserError(
             f"clients must be a number, or name a client for each of {num_points} points.",
             "clients-of-points",
         )
-    numbers = np.empty(len(names), dtype=np.int64)
-    numbers[sorted(range(len(names)), key=lambda i: _sort_key(names[i]))] = np.arange(len(names))
-    return numbers[codes]
+    are_whole = all(isinstance(n, Real) and float(n).is_integer() for n in names)
+    texts = [int(name) if are_whole else str(name) for name in names]
+    if len({*texts}) < len(texts):
+        raise UserError(
+            "clients names some of them in two ways that are the same text, as 1 and '1'.",
+            "clients-of-points",
+        )
+    return np.asarray(texts)[codes]
 
 
-def _sort_key(client: Any) -> tuple[str, Any]:
-    """Numbers in their order, others by their text."""
-    is_number = isinstance(client, int | float)
-    return ("", client) if is_number else (type(client).__name__, str(client))
+SAID = {"clients": "which client has a point", "y": "the class", "rows": "the number of a row"}
+"""What a column says that is no feature, by what has the same values."""
+_FEW = 20
+"""Points of fewer than so many may have a column equal to their classes by chance."""
+
+
+def _same_groups(codes: Ints, other: Ints) -> bool:
+    """Whether two columns of numbers divide points into the same groups, of two or more."""
+    pairs = {*zip(codes.tolist(), other.tolist(), strict=True)}
+    return len({*codes.tolist()}) == len({*other.tolist()}) == len(pairs) > 1
+
+
+def _is_said(values: Any, by: Mapping[str, Ints]) -> str:
+    """Which of ``by`` a column repeats, by groups of equal values; empty for none."""
+    import pandas as pd
+
+    column = pd.Series(values)
+    codes = pd.factorize(column)[0].astype(np.int64)
+    for what, numbers in by.items():
+        if what == "rows":  # all values of a measurement may differ, too: these count
+            counts = pd.api.types.is_numeric_dtype(column) and len(column) >= _FEW
+            if counts and any((column.to_numpy() == numbers + start).all() for start in (0, 1)):
+                return what
+            continue
+        there = numbers != UNLABELED
+        if there.sum() >= _FEW and _same_groups(codes[there], numbers[there]):
+            return what
+    return ""
+
+
+def _without_said(
+    rows: Rows, label: str, by: Mapping[str, Ints], named: Mapping[str, str]
+) -> tuple[Rows, list[str]]:
+    """Points without columns that say who has them, their class or their row; and their names.
+
+    Parameters
+    ----------
+    by : numbers of groups ``(n,)``, by what they are.
+    named : name of the series that said them, if it had one.
+    """
+    if isinstance(rows, dict):
+        _refuse_said(rows, by)
+        return rows, []
+    left_out = {}
+    for name in rows.column_names:
+        if name == label:
+            continue
+        what = next((what for what, of in named.items() if of == name), "")
+        is_plain = not is_of(rows, "datasets", "Dataset") and not _is_nested(rows, name)
+        what = what or (_is_said(rows.column(name).to_pandas(), by) if is_plain else "")
+        if what:
+            left_out[name] = what
+    for name, what in left_out.items():
+        print(f"Column {name!r} says {SAID[what]}, and is no feature.", file=sys.stderr)
+    return _dropped(rows, [*left_out]), [*left_out]
+
+
+def _is_nested(table: Any, name: str) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_nested(table.schema.field(name).type))
+
+
+def _dropped(rows: Rows, names: Sequence[str]) -> Rows:
+    there = [] if isinstance(rows, dict) else [n for n in names if n in rows.column_names]
+    if not there:
+        return rows
+    is_hub = is_of(rows, "datasets", "Dataset")
+    return rows.remove_columns(there) if is_hub else rows.drop_columns(there)
+
+
+def _refuse_said(rows: Mapping[str, NDArray[Any]], by: Mapping[str, Ints]) -> None:
+    """Refuse vectors without names of which a column says who has a point, or its class."""
+    vectors = rows.get("vectors", np.empty((0, 0)))
+    groups_of = {what: of for what, of in by.items() if what != "rows"}
+    for what, numbers in groups_of.items() if len(vectors) else ():
+        groups = [vectors[numbers == number] for number in np.unique(numbers[numbers >= 0])]
+        if len(groups) < 2 or (numbers >= 0).sum() < _FEW:
+            continue
+        first = np.stack([group[0] for group in groups])
+        alike = np.all([(group == group[0]).all(axis=0) for group in groups], axis=0)
+        for place in np.flatnonzero(alike):
+            if len(np.unique(first[:, place])) == len(groups):
+                raise UserError(
+                    f"Column {place} of x says {SAID[what]}: it has a value of its own for each. "
+                    "Leave it out of x.",
+                    "array-wrong",
+                )
+
+
+def _name_of(series: Any) -> str:
+    """The name of a series of pandas or polars, as columns have it."""
+    name = getattr(series, "name", None)
+    return "" if name is None or not isinstance(name, str) else column_name(name)
 
 
 def number_of_clients(clients: Any) -> int | None:
@@ -342,7 +437,8 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
     ----------
     data : ``(x, y)``, a DataFrame, a data set of torch or of Hugging Face, a mapping with
         ``"train"`` and ``"test"``, or the path or name of a data set.
-    clients : ``(n,)``, the client of each point of ``data``, which column :data:`CLIENT` gets.
+    clients : ``(n,)``, the client of each point of ``data``, which column :data:`CLIENT` gets. A
+        column that says the client, the class or the row of a point is no feature.
     """
     is_named = isinstance(data, str | Path)
     if (is_named and clients is not None) or (
@@ -363,7 +459,10 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
     if clients is not None:
         frame = data if is_frame(data) else data[0] if isinstance(data, tuple | list) else None
         _refuse_other_order(frame, clients, "data and clients", "clients.loc[data.index]")
-        clients = client_numbers(clients, len(labels))
+    said = _said(data, labels, clients)
+    train, left_out = _without_said(train, label_column or "label", *said)
+    if clients is not None:
+        clients = client_names(clients, len(labels))
         train = _with_column(train, CLIENT, clients)
     if test is None:
         in_test = stratified_test(labels.numbers)
@@ -376,7 +475,7 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
             )
         train, of_test = (_take(train, np.flatnonzero(part)) for part in (~in_test, in_test))
     else:
-        of_test, _ = _rows(test, label_column, "test")
+        of_test = _dropped(_rows(test, label_column, "test")[0], left_out)
         if isinstance(of_test, dict) != isinstance(train, dict):
             raise UserError(
                 "Training and test data are a table and arrays; both must be in the same form.",
@@ -388,6 +487,34 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
         _write(of_test, folder / "test")
 
     return str(build_by_content(IN_MEMORY, write))
+
+
+def _said(data: Any, labels: ClassLabels, clients: Any) -> tuple[dict[str, Ints], dict[str, str]]:
+    """Numbers of points' clients, classes given apart, and rows; and the names of their series."""
+    by: dict[str, Ints] = {}
+    named: dict[str, str] = {}
+    if clients is not None:
+        by["clients"] = distinct_values(clients, "clients")[0]
+        named["clients"] = _name_of(clients)
+    pair = isinstance(data, tuple | list)
+    if pair:
+        by["y"], named["y"] = labels.numbers, _name_of(data[1])
+    frame = data[0] if pair else data
+    if is_of(frame, "pandas", "DataFrame") and frame.index.is_unique:
+        by["rows"] = np.arange(len(labels))
+        named["rows"] = "" if frame.index.name is None else str(frame.index.name)
+    return by, {what: name for what, name in named.items() if name}
+
+
+def features_apart(data: Any, clients: Any) -> Any:
+    """The points of ``(x, y)`` to compare; of a table without columns that are no features."""
+    x, y = data
+    if not is_frame(x):
+        return x
+    table = arrow_table(x)
+    by_point = None if isinstance(clients, int | np.integer) else clients
+    said = _said(data, class_labels(y, "y", table.num_rows), by_point)
+    return _without_said(table, "", *said)[0]
 
 
 def _rows(data: Any, chosen: str, what: str) -> tuple[Rows, ClassLabels]:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from fedul_flwr.api.input_data import (
-    client_numbers,
+    client_names,
     dataset_of,
+    features_apart,
     flat_settings,
     training_points,
 )
@@ -91,7 +92,7 @@ def label(
         overrides["output"] = str(output)
     points: list[Ints] | None = None
     if isinstance(data, tuple | list) and len(data) == 2:
-        x = training_points(data[0])
+        x = training_points(features_apart(data, clients))
         classes = class_labels(data[1], "y", len(x))
         numbers = classes.numbers
         seed = overrides.get("seed", 0)
@@ -149,7 +150,7 @@ def clients_points(clients: Any, num_points: int, seed: int) -> list[Ints]:
             )
         order = stream(seed, "clients-of-points").permutation(num_points)
         return [np.sort(part) for part in np.array_split(order, int(clients))]
-    numbers = client_numbers(clients, num_points)
+    numbers = np.unique(client_names(clients, num_points), return_inverse=True)[1]
     return [np.flatnonzero(numbers == client) for client in range(numbers.max() + 1)]
 
 

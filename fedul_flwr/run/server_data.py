@@ -92,6 +92,7 @@ class ServerData:
     validation: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     server: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     num_clients: int | None = None
+    client_names: tuple[str, ...] = ()
     scaling: Callable[[], Scaling] | None = None
 
     def standardized(self, settings: RunConfig, shared: SharedScaling) -> ServerData:
@@ -132,7 +133,16 @@ class ServerData:
             validation=split.validation,
             server=split.server,
             num_clients=num_clients,
+            client_names=self._client_names(split, settings),
         )
+
+    def _client_names(self, split: Split, settings: RunConfig) -> tuple[str, ...]:
+        """Names of the clients of a natural partition: their values of its column."""
+        if settings.partition != "natural" or self.source is None:
+            return ()
+        values = self.source.train.columns[settings[NaturalSettings].column]
+        names = tuple(str(values[client.points[0]]) for client in split.clients)
+        return () if names == tuple(map(str, range(len(names)))) else names
 
     def without_split(self, settings: RunConfig) -> ServerData:
         """A copy without a federation, for clients with their own data."""
@@ -237,6 +247,7 @@ class ServerData:
         if self.split is None or self.source is None:
             return
         truth = self.split.clients[report.id]
+        report.name = self.client_names[report.id] if self.client_names else report.name
         report.class_counts = _counts(truth.labels, self.source.num_classes)
         if isinstance(truth, SetTruth):
             report.set_sizes = np.bincount(truth.sets, minlength=len(truth.priors)).tolist()
