@@ -84,11 +84,11 @@ class _Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
         """Share of the points with a label in ``y`` that are predicted right."""
-        y, given = _without_gaps(y)
-        if not given.any():
+        y, has_label = _without_gaps(y)
+        if not has_label.any():
             raise ValueError("no point has a label: y is -1 or missing for all of them")
-        weights = None if sample_weight is None else np.asarray(sample_weight)[given]
-        right = self.predict(X)[given] == np.asarray(y)[given]
+        weights = None if sample_weight is None else np.asarray(sample_weight)[has_label]
+        right = self.predict(X)[has_label] == np.asarray(y)[has_label]
         return float(np.average(right, weights=weights))
 
     def _standardized(self, points: Inputs) -> Inputs:
@@ -205,20 +205,22 @@ class FedULClassifier(_Classifier):
             names = np.arange(len(X))
             y, priors = np.repeat(names, [len(part) for part in X]), y
             rows: Any = priors
-            X, given = _joined(X), np.ones(len(y), dtype=bool)  # noqa: N806
+            X, has_label = _joined(X), np.ones(len(y), dtype=bool)  # noqa: N806
             self._score_takes_sets = False
         else:
             rows = _by_categories(priors, y)
-            y, given = _without_gaps(y)
+            y, has_label = _without_gaps(y)
             y = column_or_1d(y, warn=True)
             check_classification_targets(y)
-            names = np.unique(y[given])
+            names = np.unique(y[has_label])
             rows = in_order(rows, names)
             self._score_takes_sets = priors is not None
         points = self._points(X, y)
-        sets = np.where(given, np.searchsorted(names, np.asarray(y)), UNLABELED).astype(np.int64)
+        sets = np.where(has_label, np.searchsorted(names, np.asarray(y)), UNLABELED).astype(
+            np.int64
+        )
         if priors is not None or not self._uses_unlabeled:
-            points, sets = points[given], sets[given]
+            points, sets = points[has_label], sets[has_label]
         proportions = np.eye(len(names)) if priors is None else np.asarray(rows, dtype=float)
         if priors is None and len(names) < 2:
             raise ValueError(f"y has {len(names)} class(es), and 2 or more are needed; -1 is none")
@@ -255,15 +257,15 @@ class FedULClassifier(_Classifier):
                     f"({len(X)}, {len(self.classes_)})"
                 )
             new = [len(part) for part in X]
-            numbers, given = np.repeat(first + np.arange(len(X)), new), np.ones(sum(new), bool)
+            numbers, has_label = np.repeat(first + np.arange(len(X)), new), np.ones(sum(new), bool)
             priors, sizes = np.concatenate([fitted.priors, rows]), np.r_[fitted.sizes, new]
             fitted = _FittedSets(fitted.names, priors, sizes, [np.arange(len(sizes))])
             X = _joined(X)  # noqa: N806
         elif self._score_takes_sets:
-            y, given = _without_gaps(y)
+            y, has_label = _without_gaps(y)
             numbers = np.searchsorted(fitted.names, y).clip(max=len(fitted.names) - 1)
-            odd = np.asarray(y)[given & (fitted.names[numbers] != y)]
-            if len(odd) or not given.any():
+            odd = np.asarray(y)[has_label & (fitted.names[numbers] != y)]
+            if len(odd) or not has_label.any():
                 what = f"{odd[0]} is no set of fit" if len(odd) else "it names no set"
                 raise ValueError(
                     f"y is the set of each point, as in fit, and {what}; for true classes use "
@@ -272,8 +274,8 @@ class FedULClassifier(_Classifier):
         else:
             return super().score(X, y, sample_weight)
         probabilities = self.predict_proba(X)
-        losses = fitted.losses(probabilities / self._test_prior, numbers)[given]
-        weights = None if sample_weight is None else np.asarray(sample_weight)[given]
+        losses = fitted.losses(probabilities / self._test_prior, numbers)[has_label]
+        weights = None if sample_weight is None else np.asarray(sample_weight)[has_label]
         return -float(np.average(losses, weights=weights))
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
@@ -393,11 +395,11 @@ class _FittedSets(NamedTuple):
         ``likelihoods`` ``(n, K)`` are p(x | k) up to a factor for each point.
         """
         joint = likelihoods @ (self.priors * self.sizes[:, None]).T
-        found = joint[np.arange(len(sets)), sets]
+        likelihood = joint[np.arange(len(sets)), sets]
         for numbers in self.owners:
             rows = np.isin(sets, numbers)
-            found[rows] /= joint[np.ix_(rows, numbers)].sum(axis=1)
-        return np.asarray(-np.log(np.maximum(found, np.finfo(float).tiny)))
+            likelihood[rows] /= joint[np.ix_(rows, numbers)].sum(axis=1)
+        return np.asarray(-np.log(np.maximum(likelihood, np.finfo(float).tiny)))
 
 
 def _dims(values: Any) -> int:
