@@ -408,10 +408,10 @@ def _refuse_said(rows: Mapping[str, NDArray[Any]], by: Mapping[str, Ints]) -> No
             continue
         first = np.stack([group[0] for group in groups])
         alike = np.all([(group == group[0]).all(axis=0) for group in groups], axis=0)
-        for place in np.flatnonzero(alike):
-            if len(np.unique(first[:, place])) == len(groups):
+        for column in np.flatnonzero(alike):
+            if len(np.unique(first[:, column])) == len(groups):
                 raise UserError(
-                    f"Column {place} of x says {SAID[what]}: it has a value of its own for each. "
+                    f"Column {column} of x says {SAID[what]}: it has a value of its own for each. "
                     "Leave it out of x.",
                     "array-wrong",
                 )
