@@ -89,10 +89,10 @@ def as_array(values: Any, what: str = "x") -> NDArray[Any]:
             f"{what} must be a dense array of numbers, all points of one shape.",
             "data-not-readable",
         ) from None
-    return _of_numbers(array) if array.dtype == object else array
+    return _of_numbers(array, what) if array.dtype == object else array
 
 
-def _of_numbers(objects: NDArray[Any]) -> NDArray[Any]:
+def _of_numbers(objects: NDArray[Any], what: str) -> NDArray[Any]:
     """float64 of objects that are numbers or missing; other arrays are unchanged."""
     import pandas as pd
 
@@ -100,7 +100,19 @@ def _of_numbers(objects: NDArray[Any]) -> NDArray[Any]:
     missing = flat.isna()
     if not all(isinstance(v, Real | Decimal | np.number | np.bool_) for v in flat[~missing]):
         return objects
-    return flat.mask(missing, np.nan).astype(np.float64).to_numpy().reshape(objects.shape)
+    return _as_float64(flat.mask(missing, np.nan), what).reshape(objects.shape)
+
+
+def _as_float64(numbers: Any, where: str) -> NDArray[np.float64]:
+    """A series of any numbers as float64, or a UserError where one is larger than that has."""
+    try:
+        return np.asarray(numbers.astype(np.float64))
+    except OverflowError:
+        raise UserError(
+            f"{where} has a number beyond {np.finfo(np.float64).max:.1e}, the largest that can be "
+            "read: scale it, or leave it out.",
+            "cell-not-a-number",
+        ) from None
 
 
 def are_pictures(points: Any) -> bool:
@@ -141,7 +153,15 @@ def images_or_vectors(points: Any, what: str = "x") -> PixelImages | Table:
     """
     first = points[0] if isinstance(points, list | tuple) and points else points
     channels: Any = "first" if is_of(first, "torch", "Tensor") else "either"
-    return of_array(as_array(points, what), what, channels=channels)
+    array = as_array(points, what)
+    if array.ndim == 3 and array.dtype.kind == "f" and array.shape[1] != array.shape[2]:
+        raise UserError(
+            f"{what} has floats of the shape {array.shape}, which may be gray images or series: "
+            "give images as (n, height, width, 1), as in x[..., None], and series as vectors, as "
+            "in x.reshape(len(x), -1).",
+            "array-wrong",
+        )
+    return of_array(array, what, channels=channels)
 
 
 def arrow_table(frame: Any, what: str = "x") -> Any:
@@ -180,7 +200,8 @@ def _arrow_column(column: Any, name: str, what: str) -> Any:
         return _plain_type(pa.chunked_array([pa.Array.from_pandas(column)]))
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         if all(isinstance(value, Real | Decimal) for value in column.dropna()):  # beyond int64
-            return pa.chunked_array([pa.Array.from_pandas(column.astype(np.float64))])
+            numbers = _as_float64(column, f"Column {name!r} of {what}")
+            return pa.chunked_array([pa.array(numbers, from_pandas=True)])
         kinds = sorted({type(value).__name__ for value in column.dropna()})
         raise UserError(
             f"Column {name!r} of {what} holds values of the type {' and '.join(kinds)}; a column "
@@ -190,7 +211,7 @@ def _arrow_column(column: Any, name: str, what: str) -> Any:
 
 
 def _plain_type(column: Any) -> Any:
-    """A column of Arrow in a usual type: categories of texts, and floats for decimals."""
+    """A column of Arrow in a usual type: categories of texts."""
     import pyarrow as pa
 
     kind = column.type
@@ -200,8 +221,6 @@ def _plain_type(column: Any) -> Any:
             [part.dictionary.cast(pa.large_string()).take(part.indices) for part in column.chunks],
             pa.large_string(),
         ).dictionary_encode()
-    if pa.types.is_decimal(kind):
-        kind = pa.float64()
     if pa.types.is_string_view(kind):
         kind = pa.large_string()
     return column if kind == column.type else column.cast(kind)
@@ -317,7 +336,10 @@ def client_names(clients: Any, num_points: int) -> NDArray[Any]:
             f"clients must be a number, or name a client for each of {num_points} points.",
             "clients-of-points",
         )
-    are_whole = all(isinstance(n, Real) and float(n).is_integer() for n in names)
+    numbers = [float(name) for name in names if isinstance(name, Real)]
+    are_whole = len(numbers) == len(names) and all(
+        number.is_integer() and abs(number) < 2**63 for number in numbers
+    )
     texts = [int(name) if are_whole else str(name) for name in names]
     if len({*texts}) < len(texts):
         raise UserError(

@@ -151,11 +151,15 @@ class DataSettings(Settings):
     image_size: Annotated[int, Field(ge=0, le=1024), only_with("points", "images")] = 0
     """Resize images to squares of this side in pixels; 0 keeps their size."""
     image_bits: Annotated[
-        Literal[0, 8, 9, 10, 11, 12, 13, 14, 15, 16], only_with("points", "images")
+        Literal[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
+        only_with("points", "images"),
     ] = 0
-    """Bits that the values of images use in files of 16 bits: 12 for values up to 4095, as X-rays
-    have them. The upper 8 of them are taken. 0 takes the fewest of 8, 10, 12, 14 and 16 that hold
-    all values of the training data in `dataset`; owners and `fedul-flwr predict` use the same."""
+    """Bits that the values of images use. In files of 16 bits: 12 for values up to 4095, as X-rays
+    have them, of which the upper 8 are taken. In images of 8 bits: 4 for values up to 15, which are
+    spread over 0 to 255; 8 and more leave those as they are. 0 takes the fewest of 8, 10, 12, 14
+    and 16 that hold all values of 16-bit files in the training data of `dataset`, 1 for arrays of 0
+    and 1, and refuses 8-bit images that are nearly black; owners and `fedul-flwr predict` use the
+    same."""
     image_window: Annotated[str, only_with("points", "images")] = ""
     """Center and width, as `40,400`, of the values that DICOM images show from black to white, for
     all of them; empty takes the first window of each file (docs/own-data.md)."""

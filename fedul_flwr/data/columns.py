@@ -169,6 +169,30 @@ class Columns:
             filled.append(replace(column, fill=fill))
         return Columns(tuple(filled))
 
+    def in_order_of(self, features: Sequence[str], where: str) -> Columns:
+        """The same columns and categories in the order in which a model takes the ``d`` features.
+
+        A file may have been sorted or edited since; a UserError where it has other features.
+        """
+        at = {feature: index for index, feature in enumerate(features)}
+        sorted_columns = []
+        for column in self.columns:
+            in_order = sorted(
+                zip(column.features, column.values, strict=False), key=lambda p: at.get(p[0], 0)
+            )
+            listed = tuple(value for _, value in in_order if value in (column.categories or ()))
+            sorted_columns.append(replace(column, categories=listed or None))
+        sorted_columns.sort(key=lambda column: at.get(column.features[0], 0))
+        ordered = Columns(tuple(sorted_columns))
+        if ordered.features != tuple(features):
+            odd = sorted(at.keys() ^ {*ordered.features}) or [*features]
+            raise UserError(
+                f"{where} has other features than the model, such as {odd[0]!r}: write it as the "
+                "run did; fills, means and scales may change.",
+                "columns-file-wrong",
+            )
+        return ordered
+
     def fills(self) -> list[float]:
         """``d`` values that stand for a missing one, one-hot for categories; NaN for none."""
         fills: list[float] = []
@@ -209,11 +233,23 @@ def read_columns(path: str | Path) -> Columns:
     """Read a columns file, or that of the run in a directory."""
     file = user_path(path)
     if file.is_dir():
-        file /= COLUMNS_FILE
+        return run_columns(file)
     content = read_object(file)
     if content is None:
         raise UserError(f"{file} does not exist; it must be a columns file.", "file-missing")
     return _parse(content, str(file))
+
+
+def run_columns(directory: Path, name: str = COLUMNS_FILE) -> Columns:
+    """Read :data:`COLUMNS_FILE` or :data:`FEATURES_FILE` of a run, in the order of its model."""
+    file = directory / name
+    columns, config = read_columns(file), read_object(directory / "config.json") or {}
+    data = config.get("data")
+    features = data.get("columns") if isinstance(data, dict) else None
+    if features is None or name == FEATURES_FILE:
+        unnamed = unnamed_columns(len(columns.features)).names
+        features = unnamed if {*unnamed} == {*columns.features} else columns.features
+    return columns.in_order_of([*map(str, features)], str(file))
 
 
 def parse_columns(text: str) -> Columns:

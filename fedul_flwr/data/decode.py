@@ -42,7 +42,7 @@ Window = tuple[float, float] | None
 """Center and width of the values that DICOM images show; None for those of each file."""
 
 UNKNOWN_BITS = 0
-"""How many bits the values of 16-bit files have is not known: such files are refused."""
+"""How many bits the values of images have is not known: 16-bit files are refused."""
 
 _SMALL = 64 * 64
 _ORIENTATION = 0x0112
@@ -66,8 +66,8 @@ class Survey:
     depths: dict[int, tuple[int, str]] = field(default_factory=dict)
 
     def bits(self, where: str) -> int:
-        """Bits of the values in 16-bit files: the smallest usual depth that holds all of them;
-        :data:`UNKNOWN_BITS` if there are no such files.
+        """Bits of the values: the smallest usual depth that holds all values of 16-bit files, 1
+        for arrays of 0 and 1, else :data:`UNKNOWN_BITS`.
         """
         if not self.depths:
             return UNKNOWN_BITS
@@ -131,7 +131,7 @@ class EncodedImages:
         return survey
 
     def read_with(self, bits: int, window: Window) -> Self:
-        """The same images, whose values have so many bits in files of 16, in a window of DICOM."""
+        """The same images, whose values have so many bits, in a window of DICOM."""
         return replace(self, bits=bits, window=window)
 
     def blocks(self, shape: Shape) -> Iterator[Bytes]:
@@ -164,24 +164,27 @@ class PixelImages:
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
     where: str
     pixels: Bytes
+    bits: int = UNKNOWN_BITS
 
     def __len__(self) -> int:
         return len(self.pixels)
 
     def read_with(self, bits: int, window: Window) -> Self:
-        """The same images, which have 8 bits and are not DICOM."""
-        del bits, window
-        return self
+        """The same images, whose values have so many bits; they are not DICOM."""
+        del window
+        return replace(self, bits=bits)
 
     def survey(self) -> Survey:
-        """Return the one size and number of channels of the array."""
+        """Return the one size and number of channels of the array, and whether it has masks."""
         _, height, width, channels = self.pixels.shape
-        return Survey({(height, width): "all"}, color=channels == 3)
+        depths = {1: (len(self), "all")} if self.pixels.max() == 1 else {}
+        return Survey({(height, width): "all"}, channels == 3, depths)
 
     def blocks(self, shape: Shape) -> Iterator[Bytes]:
         """Yield all images in order, uint8 ``(at most BLOCK, *shape)`` at a time."""
         for start in range(0, len(self), BLOCK):
-            block = self.pixels[start : start + BLOCK]
+            with readable(self.where):
+                block = _spread(self.pixels[start : start + BLOCK], self.bits)
             if block.shape[1:] != shape:
                 from PIL import Image
 
@@ -207,10 +210,24 @@ def refuse_unused_range(pixels: NDArray[Any], where: str, bits: int = UNKNOWN_BI
     if 0 < largest < LEAST_RANGE:
         raise UserError(
             f"{where}: the largest value of all images is {largest}, of 255, so that they are "
-            f"nearly black. Spread their values over 0 to 255, as in x * {255 // largest}, give "
-            f"them as x / {largest} (0 to 1), or set image-bits = 8 if they are so dark.",
+            f"nearly black. Spread their values over 0 to 255, as in x * {255 // largest}, set "
+            f"image-bits = {largest.bit_length()} if {2 ** largest.bit_length() - 1} is white, or "
+            "image-bits = 8 if they are so dark.",
             "image-bits",
         )
+
+
+def _spread(values: Bytes, bits: int) -> Bytes:
+    """Values of fewer than 8 bits as 0 to 255; others are unchanged.
+
+    >>> _spread(np.array([0, 1, 15], np.uint8), 4)  # 255 / 15 = 17
+    array([  0,  17, 255], dtype=uint8)
+    """
+    if not UNKNOWN_BITS < bits < 8:
+        return values
+    _refuse_other_range(values, bits)
+    spread: Bytes = np.rint(values * (255 / (2**bits - 1))).astype(np.uint8)
+    return spread
 
 
 Images = EncodedImages | PixelImages
@@ -452,7 +469,8 @@ def _to_8_bits(image: Image.Image, bits: int) -> Image.Image:
     deep, upper_half = _is_deep(image), _loses_bits(image)
     if not deep:
         image.load()
-        return image
+        has_values = UNKNOWN_BITS < bits < 8 and image.mode in ("L", "RGB")
+        return Image.fromarray(_spread(np.asarray(image), bits)) if has_values else image
     if bits == UNKNOWN_BITS:
         raise UserError(
             "it has 16 bits, and it is not known how many of them its values use: set image-bits, "
@@ -472,4 +490,5 @@ def _to_8_bits(image: Image.Image, bits: int) -> Image.Image:
     _refuse_other_range(values, bits)
     if getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
         values = 2**bits - 1 - values
-    return Image.fromarray((values >> (bits - 8)).astype(np.uint8))
+    values = values >> (bits - 8) if bits >= 8 else _spread(values, bits)
+    return Image.fromarray(values.astype(np.uint8))

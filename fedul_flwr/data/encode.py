@@ -7,6 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,6 +53,7 @@ _DATE = (
     r"|^\d{1,2}\.\d{1,2}\.\d{2,4}( .*)?$|^\d{1,2}/\d{1,2}/\d{2,4}( .*)?$"
     rf"|^\d{{1,2}}-\d{{1,2}}-\d{{2,4}}( .*)?$|^\d{{1,2}}\.?[- ]?{_MONTH}[- ]?\d{{2,4}}([ :].*)?$"
     rf"|^{_MONTH} \d{{1,2}},? \d{{4}}( .*)?$|^\d{{4}}\.\d{{2}}\.\d{{2}}( .*)?$"
+    r"|^(19|20)\d{2}-(0[1-9]|1[0-2])$|^\d{8}T\d{4,6}.*$"
     r"|^\d{1,2}:\d{2}(?i: ?[ap]m)$|^\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?$|^-?\d+ days?( .*)?$"
 )
 _PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d+)?")
@@ -127,17 +129,21 @@ def _is_category(cells: Cells) -> bool:
         _refuse_truth_among_numbers(cells, present)
         is_code = _matches(present, _WHOLE).all() and _matches(present, _LEADING_ZERO).any()
         return bool(is_code)
-    if _matches(present, _DATE).all():
-        raise _dates(cells, f"dates or times, such as {_first(present)!r}")
-    commas = _matches(present, _DECIMAL_COMMA)
-    if commas.any() and (numeric | commas).all():
-        _refuse_odd_texts(cells, present.filter(pa.array(commas)))
-    if 2 * number.sum() >= len(present):  # True, False and unknown are words
-        _refuse_odd_texts(cells, present.filter(pc.invert(pa.array(numeric))))
-    # Numbers that all have the same sign or unit, such as 5 %, are no categories.
-    units = pc.unique(pc.replace_substring_regex(present, _QUANTITY, r"\1\2"))
-    if len(units) == 1 and len(pc.unique(present)) > 1 and _matches(present, _QUANTITY).all():
-        _refuse_odd_texts(cells, present)
+    # Half of the cells say what a column is: one cell "unknown" makes no category of it.
+    dates = _matches(present, _DATE)
+    if 2 * dates.sum() >= len(present):
+        first = _first(present.filter(pa.array(dates)))
+        raise _dates(cells, f"dates or times, such as {first!r}")
+    number |= _matches(present, _DECIMAL_COMMA)
+    bounded = number | (_matches(present, _BOUND) & number.any())
+    if 2 * bounded.sum() >= len(present):  # True, False and unknown are words
+        plain = _matches(present, _NUMBER) | _matches(present, _TRUTH)
+        _refuse_odd_texts(cells, present.filter(pc.invert(pa.array(plain))))
+    # Numbers that have the same sign or unit, such as 5 %, are no categories.
+    quantities = present.filter(pa.array(_matches(present, _QUANTITY) & ~number))
+    units = pc.unique(pc.replace_substring_regex(quantities, _QUANTITY, r"\1\2"))
+    if 2 * len(quantities) >= len(present) and len(units) == 1 < len(pc.unique(quantities)):
+        _refuse_odd_texts(cells, quantities)
     return True
 
 
@@ -341,6 +347,8 @@ def _dates(cells: Cells, what: str) -> UserError:
 
 _TOGETHER = 512
 """Features that are computed at a time."""
+_WHOLE_IN_FLOAT64 = 2.0**53
+"""Up to here float64 has every whole number."""
 _LARGEST_ERROR = 0.01
 """Largest error of float32 in standard deviations of a column."""
 
@@ -370,7 +378,7 @@ def fit(tables: Sequence[Table], columns: Columns, missing: Missing) -> Columns:
         if all(c.categories is not None and c.name not in fillable for c in block):
             continue
         values = np.concatenate([_values(table, block, at_block) for table in tables])
-        _refuse_lost_differences(values, block, tables[0].where)
+        _refuse_lost_differences(tables, values, block, at_block)
         for name, at in Columns(tuple(block)).feature_slices.items():
             if name not in fillable:
                 continue
@@ -519,19 +527,45 @@ def _refuse_cells(bad: Bools, block: Sequence[Column], where: str, what: str) ->
     )
 
 
-def _refuse_lost_differences(values: Floats, block: Sequence[Column], where: str) -> None:
+def _refuse_lost_differences(
+    tables: Sequence[Table], values: Floats, block: Sequence[Column], at: Ints
+) -> None:
     """Refuse a column whose values are so large that float32 does not tell them apart."""
     finite = np.where(np.isfinite(values), values, 0)
     with np.errstate(over="ignore", invalid="ignore"):
         errors = np.abs(finite.astype(np.float32) - finite).max(axis=0, initial=0)
-    for index in np.flatnonzero(errors > 0).tolist():
+    size = np.abs(finite).max(axis=0, initial=0)
+    is_large = (size >= _WHOLE_IN_FLOAT64) & (size <= np.finfo(np.float32).max)
+    for index in np.flatnonzero((errors > 0) | is_large).tolist():
         column = values[np.isfinite(values[:, index]), index]
-        with np.errstate(over="ignore"):  # beyond 1e154 squares are infinite, and so is this
-            deviation = float((column - column[0]).std()) if len(column) else 0.0
+        low, high = column.min(), column.max()
+        differences = column - low if high - low < np.inf else column
+        if is_large[index] and len(column):
+            exact = _exact_numbers(tables, _named(index, block), int(at[index]))
+            rounded = [number - Decimal(float(np.float32(number))) for number in exact]
+            differences = np.array([float(number - exact[0]) for number in exact])
+            errors[index] = max(abs(float(error)) for error in rounded)
+        largest = float(np.abs(differences).max(initial=0))
+        deviation = largest * float((differences / largest).std()) if largest else 0.0
         if deviation > 0 and _LARGEST_ERROR * deviation < errors[index] < np.inf:
             raise UserError(
-                f"Column {_named(index, block)!r} of {where} holds numbers from "
-                f"{column.min():.17g} to {column.max():.17g}, which differ by less than float32 "
+                f"Column {_named(index, block)!r} of {tables[0].where} has numbers from "
+                f"{low:.17g} to {high:.17g}, which differ by less than float32 "
                 "can tell: subtract a constant, such as the smallest one, or leave the column out.",
                 "column-without-spread",
             )
+
+
+def _exact_numbers(tables: Sequence[Table], name: str, at: int) -> list[Decimal]:
+    """The finite numbers of a column, the one ``at`` of vectors, before they are rounded.
+
+    Whole numbers of 64 bits, decimals and texts have more digits than float64.
+    """
+    texts: list[str] = []
+    for table in tables:
+        if table.vectors is None:
+            texts += map(str, _present_cells(cells_of(table, name)).to_pylist())
+        else:
+            texts += map(str, table.vectors[:, at].tolist())
+    exact = [Decimal(text) for text in texts if re.match(_NUMBER, text)]
+    return [number for number in exact if abs(number) <= Decimal(float(np.finfo("f4").max))]

@@ -266,14 +266,20 @@ def _natural(
 ) -> list[Ints]:
     """The points of each value of a column, in the order of the values."""
     name = config[NaturalSettings].column
-    values = np.asarray(columns.get(name, []))
+    if name not in columns:
+        raise UserError(
+            f"Setting natural.column = {name!r}: the training data have no such column beside "
+            f"their features and labels, but {', '.join(columns) or 'none'}.",
+            "clients-of-points",
+            setting="natural.column",
+        )
+    values = np.asarray(columns[name])
     groups, client_of = np.unique(values, return_inverse=True)
     gaps = values == "" if values.dtype.kind == "U" else values == UNLABELED
     if len(groups) != num_clients or gaps.any():
         raise UserError(
-            f"Setting natural.column = {name!r}: of {', '.join(columns) or 'no columns'} it has "
-            f"{len(groups)} values, and {gaps.sum()} points without one; each point needs its "
-            f"client, of which the run has {num_clients}.",
+            f"Setting natural.column = {name!r}: it has {len(groups)} values, and {gaps.sum()} "
+            f"points without one; each point needs its client, of which the run has {num_clients}.",
             "clients-of-points",
             setting="natural.column",
         )

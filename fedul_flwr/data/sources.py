@@ -59,14 +59,14 @@ from fedul_flwr.errors import UserError
 
 CommonForm = tuple[InputShape, Columns | None, int, Sequence[Points]]
 """What both splits have in common: the shape of every point; the columns of tables, if they are
-known; the bits of the values in 16-bit images, or 0; and the training and the test points, to be
+known; the bits of the values of images, or 0; and the training and the test points, to be
 written."""
 
 
 def same_form(train: Opened, test: Opened, image_size: int, options: TableOptions) -> CommonForm:
     """Find the form of the points of both splits.
 
-    The training split alone says how many bits the values of 16-bit images have unless the options
+    The training split alone says how many bits the values of images have unless the options
     do. Images of both have color if any has.
     """
     columns, points = storable((train, test), options, training=1)

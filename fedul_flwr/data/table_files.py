@@ -24,7 +24,7 @@ from fedul_flwr.data.class_labels import ClassLabels, class_labels, labels_of_ce
 from fedul_flwr.data.columns import Columns
 from fedul_flwr.data.csv_files import open_csv, plain_numbers
 from fedul_flwr.data.decode import BLOCK, IMAGE_SUFFIXES, EncodedImages, Images, Item, PixelImages
-from fedul_flwr.data.encode import common_vectors
+from fedul_flwr.data.encode import canonical, common_vectors
 from fedul_flwr.data.tables import (
     MAX_BYTES,
     Table,
@@ -125,15 +125,17 @@ def of_array(
         wherever an axis of that length stands, behind them if both may be.
     """
     if array.ndim == 2 and 2 in axes and array.dtype.kind in "fiub":
-        kind = np.float64 if array.itemsize > 4 else np.float32
-        return Table(where, vectors=array.astype(kind))
+        is_exact = array.dtype.kind in "iu" and array.itemsize > 4
+        kind = np.float32 if np.can_cast(array.dtype, np.float32) else np.float64
+        with np.errstate(over="ignore"):  # infinite values are refused
+            return Table(where, vectors=array if is_exact else array.astype(kind))
     images = array[..., np.newaxis] if array.ndim == 3 else array
     if array.ndim in axes and images.ndim == 4 and 0 not in images.shape[1:]:
         is_first = array.ndim == 4 and images.shape[1] in (1, 3) and channels != "last"
         if is_first and (channels == "first" or images.shape[3] not in (1, 3)):
             images = images.transpose(0, 2, 3, 1)
-        if images.shape[3] in (1, 3) and (pixels := _pixels(images)) is not None:
-            return PixelImages(where, pixels)
+        if images.shape[3] in (1, 3):
+            return PixelImages(where, _pixels(images, where))
     wanted = " or ".join(FORMS[axis] for axis in FORMS if axis in axes)
     raise UserError(
         f"{where} holds {array.dtype} of the shape {array.shape}; it must hold {wanted}.",
@@ -141,18 +143,27 @@ def of_array(
     )
 
 
-def _pixels(images: NDArray[Any]) -> NDArray[np.uint8] | None:
-    """Images as uint8 if they are, or are floats in [0, 1]; else None."""
+def _pixels(images: NDArray[Any], where: str) -> NDArray[np.uint8]:
+    """Images as uint8, if all values are whole numbers from 0 to 255, truth values, or floats in
+    [0, 1]. Whole numbers of 16 bits are refused: they have a range of their own."""
     if images.dtype == np.uint8:
         return images
-    if images.dtype.kind != "f":
-        return None
+    kind, largest = images.dtype.kind, 255
+    if kind in "fb":
+        largest = 1
+    elif kind not in "iu" or images.itemsize == 2:
+        largest = -1
     pixels = np.empty(images.shape, dtype=np.uint8)
     for start in range(0, len(images), BLOCK):
         block = images[start : start + BLOCK]
-        if not ((block >= 0) & (block <= 1)).all():  # NaN fails both
-            return None
-        pixels[start : start + BLOCK] = np.rint(block.astype(np.float64) * 255)
+        if not ((block >= 0) & (block <= largest)).all():  # NaN fails both
+            values = f" from {images.min():.6g} to {images.max():.6g}" if kind in "fiu" else ""
+            raise UserError(
+                f"{where} has values of {images.dtype}{values}; images have uint8 from 0 to 255, "
+                "or floats from 0 to 1, not normalized.",
+                "array-wrong",
+            )
+        pixels[start : start + BLOCK] = np.rint(block.astype(np.float64) * (255 / largest))
     return pixels
 
 
@@ -364,7 +375,11 @@ def table_split(table: Table, options: TableOptions) -> LabeledSplit:
         inputs = features_of(table, options, label)
         taken = {*inputs.names} - {options.group}
     used = {label, *taken}
-    others = {name: _scalars(table, name) for name in table.names if name not in used}
+    others = {
+        name: _scalars(table, name, name == options.group)
+        for name in table.names
+        if name not in used
+    }
     columns = {name: values for name, values in others.items() if values is not None}
     where = f"Column {label!r} of {table.where}"
     labels = (labels_of_cells if table.separator else class_labels)(table.column(label), where)
@@ -396,17 +411,20 @@ def _hub_type(table: Table, column: str) -> str | None:
     return feature.get("_type") if isinstance(feature, Mapping) else None
 
 
-def _scalars(table: Table, name: str) -> NDArray[Any] | None:
+def _scalars(table: Table, name: str, is_group: bool) -> NDArray[Any] | None:
     """A column of whole numbers, truth values or texts, but no long ones; a missing number is -1,
-    and a missing text empty."""
+    and a missing text empty. Dates and other numbers are texts where they name clients."""
     import pyarrow as pa
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 
     kind = table.type_of(name)
     is_whole = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
-    if not is_whole and not is_text(kind):
-        return None
     column = table.column(name).cast(kind)
+    if not is_whole and not is_text(kind):
+        if not is_group or pa.types.is_nested(kind):
+            return None
+        cells = (None if cell != cell else cell for cell in column.to_pylist())
+        return np.array(["" if cell is None else canonical(str(cell)) for cell in cells])
     if is_whole:
         return np.asarray(column.cast(pa.int64(), safe=False).fill_null(UNLABELED).to_numpy())
     if (pc.max(pc.utf8_length(column)).as_py() or 0) > _LONGEST_TEXT or not len(column):

@@ -62,7 +62,8 @@ class DataShape:
     class_names : K names.
     columns : columns of tables, if they are known.
     num_features : d, if an extractor replaces points by features; else 0.
-    bits : of the values in 16-bit images; 0 if there are none, or that is not known.
+    bits : of the values of images (`image-bits`); 0 if they are those of 8-bit images, or not
+        known.
     """
 
     input_shape: InputShape
@@ -78,12 +79,14 @@ class DataShape:
 
     @property
     def in_words(self) -> str:
-        """How 16-bit images are read; empty if there are none."""
+        """How images of other bits than 8 are read; empty if there are none."""
         if not self.bits:
             return ""
+        values = f"values of {self.bits} bits, 0 to {2**self.bits - 1}"
+        if self.bits < 8:
+            return f"Images: {values}, which are spread over 0 to 255 (image-bits)."
         return (
-            f"Images in 16-bit files: values of {self.bits} bits, 0 to {2**self.bits - 1}, of "
-            "which the upper 8 bits are taken (image-bits)."
+            f"Images in 16-bit files: {values}, of which the upper 8 bits are taken (image-bits)."
         )
 
     @property

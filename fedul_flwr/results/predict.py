@@ -30,7 +30,7 @@ from fedul_flwr.config.shared import (
 from fedul_flwr.config.trusted_modules import require_trusted_modules
 from fedul_flwr.config.user_files import regular_file, user_path
 from fedul_flwr.data.class_priors import estimate_prior, reweigh
-from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, read_columns
+from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, run_columns
 from fedul_flwr.data.csv_files import csv_text, write_cell
 from fedul_flwr.data.decode import Survey, join_blocks
 from fedul_flwr.data.local_data import as_points, open_points
@@ -485,16 +485,16 @@ def _scaling_of(
     kind = settings.get("standardize")
     if kind not in ("constants", "federation", "owner"):
         return None
-    file = directory / (FEATURES_FILE if settings.get("features") else COLUMNS_FILE)
-    if kind == "owner" and not (file.is_file() and read_columns(file).has_constants):
+    name = FEATURES_FILE if settings.get("features") else COLUMNS_FILE
+    if kind == "owner" and not (directory / name).is_file():
         return "unknown"
-    return constant_scaling(read_columns(file))
+    columns = run_columns(directory, name)
+    return constant_scaling(columns) if kind != "owner" or columns.has_constants else "unknown"
 
 
 def _table_of(directory: Path, settings: Mapping[str, Any]) -> TableOptions:
     """Rules for tables as in the run; without a columns file its columns are not known."""
-    file = directory / COLUMNS_FILE
-    columns = read_columns(file) if file.is_file() else None
+    columns = run_columns(directory) if (directory / COLUMNS_FILE).is_file() else None
     label, text = (str(settings.get(key, "")) for key in ("label-column", "text-column"))
     named = {key: settings[key] for key in ("image-bits", "image-window") if key in settings}
     read = SharedSettings.parse(named)

@@ -265,7 +265,7 @@ def _describe(shape: DataShape) -> str:
     kind, size = kind_of(shape.input_shape), "x".join(map(str, shape.input_shape))
     sized = f"{kind} of {size}" if size else kind
     features = f" ({', '.join(shape.columns.features[:5])} …)" if shape.columns else ""
-    features += f" in {shape.bits} of 16 bits" if shape.bits else ""
+    features += f" of {shape.bits} bits" if shape.bits else ""
     return f"{sized}{features} and classes {', '.join(shape.class_names)}"
 
 

@@ -22,7 +22,7 @@ from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.config.shared import HUB, PRETRAINED, is_function, name_texts, split_side
 from fedul_flwr.config.trusted_modules import remember_run
-from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, read_columns, unnamed_columns
+from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, run_columns, unnamed_columns
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.records import recorded_clients
 from fedul_flwr.data.run_files.store import BEST_MODEL, describe_environment
@@ -268,7 +268,8 @@ def earlier_scaling(
     pooled = scaling_file(directory.path, data.shape)
     if settings.standardize != "federation" or not (settings.resume and pooled.exists()):
         return None
-    columns, trained = read_columns(pooled), (directory.path / LAST_MODEL).exists()
+    columns = run_columns(directory.path, pooled.name)
+    trained = (directory.path / LAST_MODEL).exists()
     if not trained and (not columns.has_constants or columns == data.shape.columns):
         return None
     return constant_scaling(columns)

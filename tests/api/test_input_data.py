@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import Dataset, TensorDataset
 
@@ -71,6 +72,55 @@ class Listed(Dataset[Any]):
 )
 def test_given_images_in_any_form_then_the_data_set_has_their_pixels_and_labels(data: Any) -> None:
     check_images(dataset_of(data))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint32])
+def test_given_whole_numbers_of_any_type_from_0_to_255_then_they_are_pixels(dtype: Any) -> None:
+    check_images(dataset_of((IMAGES.astype(dtype), LABELS)))
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        IMAGES.astype(np.float32) / 127.5 - 1,  # normalized, as transforms.Normalize does
+        IMAGES.astype(np.int64) * 2,
+        IMAGES.astype(np.uint16),  # may be dark values of 16 bits
+        IMAGES[..., 0].astype(np.float32)[:, :, :2] / 255,  # (n, T, C): a series or gray images?
+    ],
+)
+def test_given_values_of_no_known_range_then_they_are_refused(images: NDArray[Any]) -> None:
+    with refuses("array-wrong"):
+        dataset_of((images, LABELS))
+
+
+class Drawn(Listed):
+    """A data set of torch that turns half of its points over, anew each time that it is read."""
+
+    def __getitem__(self, index: int) -> Any:
+        point, label = self.points[index]
+        return (point.flip(0) if torch.rand(()) < 0.5 else point), label
+
+
+def test_given_a_random_transform_then_a_data_set_of_torch_is_refused() -> None:
+    points = [(torch.rand(3, 8, 8), label) for label in LABELS.tolist()]
+    load_source(dataset_of(Listed(points)))
+    with refuses("data-not-readable"):
+        dataset_of(Drawn(points))
+
+
+def test_given_clients_of_any_type_then_each_value_is_a_client() -> None:
+    days = pd.Series(pd.to_datetime(["2024-01-01", "2024-01-02"] * 10))
+    large = np.array([0.0, 1e19] * 10)
+    for clients in (days, large, np.array([0, 2**63], np.uint64).repeat(10)):
+        run = load_source(dataset_of((VECTORS, LABELS), clients=clients))
+        assert len(np.unique(run.train.columns[CLIENT])) == 2
+
+
+def test_given_a_number_beyond_float64_then_it_is_refused() -> None:
+    numbers = np.array([[10**400, 1]] * 20, dtype=object)
+    for data in ((numbers, LABELS), (pd.DataFrame(numbers), LABELS)):
+        with refuses("cell-not-a-number"):
+            dataset_of(data)
 
 
 def test_given_names_of_classes_then_a_data_set_of_hugging_face_keeps_them() -> None:

@@ -48,6 +48,44 @@ def test_the_upper_8_of_the_bits_that_training_uses_are_taken(tmp_path: Path, bi
     assert (np.asarray(source.test.inputs) == 128).all()
 
 
+def test_arrays_of_0_and_1_are_black_and_white(tmp_path: Path) -> None:
+    masks = pixels(4, 4, 5) % 2
+    np.savez(tmp_path / "train.npz", images=masks, labels=[0, 1, 0, 1])
+    np.savez(tmp_path / "test.npz", images=masks, labels=[0, 1, 0, 1])
+    source = load_source(str(tmp_path))
+    assert source.bits == 1
+    np.testing.assert_array_equal(source.train.inputs[..., 0], masks * 255)
+    for split in ("train", "test"):
+        np.savez(tmp_path / split, images=masks.astype(bool), labels=[0, 1, 0, 1])
+    np.testing.assert_array_equal(load_source(str(tmp_path)).train.inputs[..., 0], masks * 255)
+    with refuses("image-not-readable"):  # 2 is no value of 1 bit
+        decode_image("x.png", png(masks[0] * 2), SIZE, source.bits)
+
+
+@pytest.mark.parametrize("form", ["files", "array"])
+def test_values_of_few_bits_are_refused_until_image_bits_says_what_is_white(
+    tmp_path: Path, form: str
+) -> None:
+    images = np.array([[[0, 3], [8, 15]]] * 2, np.uint8)
+    if form == "files":
+        write_set(tmp_path, images, images)
+    else:
+        for split in ("train", "test"):
+            np.savez(tmp_path / split, images=images, labels=[0, 1])
+
+    def first(bits: int) -> list[list[int]]:
+        source = load_source(str(tmp_path), table=TableOptions(bits=bits))
+        return np.asarray(source.train.inputs)[0, ..., 0].tolist()
+
+    with refuses("image-bits"):
+        first(0)
+    assert first(4) == [[0, 51], [136, 255]]  # 255 / 15 = 17 times 3, 8 and 15
+    assert first(5) == [[0, 25], [66, 123]]  # 255 / 31 = 8.226 times 3, 8 and 15
+    assert first(8) == images[0].tolist()
+    with refuses("image-not-readable"):  # 8 and 15 are beyond 3 bits
+        first(3)
+
+
 def test_a_test_value_beyond_the_bits_of_the_training_is_refused(tmp_path: Path) -> None:
     deep = np.full((2, 4, 5), 4000, np.uint16)
     dataset = write_set(tmp_path, deep, deep * 2)

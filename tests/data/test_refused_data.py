@@ -89,7 +89,7 @@ DATA_SETS: list[tuple[dict[str, Any], str]] = [
             ("images", None),
             ("labels", None),
             ("images", np.full((6, 5, 4), 1.01)),
-            ("images", np.zeros((6, 5, 4), int)),
+            ("images", np.full((6, 5, 4), 256)),
             ("images", np.zeros((6, 3, 5, 4), np.uint8)),
             ("group", np.arange(4)),
             ("class_names", np.zeros(0, str)),

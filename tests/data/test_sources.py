@@ -182,6 +182,21 @@ def test_a_changed_source_gets_a_new_key(tmp_path: Path) -> None:
     assert source_directory(str(tmp_path)) != first
 
 
+@pytest.mark.parametrize("way", ["written in place", "put in its place"])
+def test_a_file_of_the_same_size_and_time_is_read_anew(tmp_path: Path, way: str) -> None:
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.csv").write_text("x,label\n1,0\n2,1\n")
+    file = tmp_path / "train.csv"
+    status = file.stat()
+    assert load_source(str(tmp_path)).train.labels.tolist() == [0, 1]
+    new = file if way == "written in place" else tmp_path.parent / f"{tmp_path.name}.csv"
+    new.write_text("x,label\n1,1\n2,0\n")
+    os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
+    new.replace(file)
+    assert file.stat().st_mtime_ns == status.st_mtime_ns
+    assert load_source(str(tmp_path)).train.labels.tolist() == [1, 0]
+
+
 def test_paths_that_hold_no_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()

@@ -1,7 +1,9 @@
 """Tables as data: what a column means, decided once; the same vectors from every kind of file."""
 
+import copy
 import json
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedul_flwr.data.columns import Column, Columns, parse_columns
+from fedul_flwr.data.columns import Column, Columns, parse_columns, read_columns
 from fedul_flwr.data.encode import Cells, codes, fit, infer_column, numbers
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import Missing, Table, TableOptions, in_memory
@@ -192,6 +194,12 @@ def test_given_texts_codes_or_categoricals_then_they_are_categories(
         (["1,5", "2,25", "3"], ["with a point", "'1,5'"]),
         (["2024-01-31", "2024-02-01 10:00"], ["dates or times", "'2024-01-31'"]),
         (["10:20 AM", "1:05 pm"], ["dates or times"]),
+        (["2024-01", "2024-12"], ["dates or times"]),
+        # A cell of another kind is the odd one: it makes no category of the others.
+        (["2024-01-31", "unknown", "2024-02-01", "2024-02"], ["dates or times", "'2024-01-31'"]),
+        (["5 %", "12.5 %", "unknown"], ["no unit", "'5 %'"]),
+        (["1,5", "2,25", "?"], ["with a point", "'1,5'"]),
+        (["<0.3", "0.4", "<0.5"], ["'<0.3' and 1 more such cells"]),
         (["01-FEB-24", "3 Mar 2024", "1. März 2024"], ["dates or times"]),
         (["5 %", "12.5 %"], ["no unit", "'5 %'"]),
         ([f"P{row}" for row in range(30)], ["another one in every row", "'P0'"]),
@@ -267,6 +275,9 @@ def test_a_columns_file_keeps_fills_and_others() -> None:
         (1_700_000_000 + np.arange(60), True),  # a minute in seconds
         (1e6 + np.arange(60) % 2, False),
         (np.full(60, 10**17 + 1), False),  # constant: there is nothing to tell apart
+        # float64 has no number between 2^63 and 2^63 + 2048: lost before float32 sees them.
+        (np.uint64(2**63) + np.arange(60, dtype=np.uint64), True),
+        (1e-320 * np.arange(60), True),  # float32 has 0 for all, and their squares are 0 in float64
     ],
 )
 def test_numbers_that_differ_too_little_for_float32_are_refused(values: Any, is_lost: bool) -> None:
@@ -277,6 +288,48 @@ def test_numbers_that_differ_too_little_for_float32_are_refused(values: Any, is_
             assert "'when'" in said(fit, [table], column, "refuse")
         else:
             assert fit([table], column, "refuse") == column
+
+
+def test_texts_and_decimals_are_compared_before_they_are_rounded() -> None:
+    for cells_ in (
+        [str(10**20 + row) for row in range(60)],
+        [Decimal(10**20 + row) for row in range(60)],
+    ):
+        assert "'id'" in said(
+            fit, [in_memory("t", {"id": cells_})], Columns((Column("id"),)), "mean"
+        )
+
+
+def test_the_order_of_a_columns_file_of_a_run_is_that_of_its_model(tmp_path: Path) -> None:
+    as_trained = Columns(
+        (
+            Column("age", mean=61.5, scale=12.0),
+            Column("sex", ("f", "m"), fill="m"),
+            Column("code", ("I10", "E11"), other=True),
+        )
+    )
+    config = {"data": {"columns": as_trained.features}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    written = json.loads(as_trained.to_json())
+
+    def read(change: Callable[[list[dict[str, Any]]], object]) -> Columns:
+        columns = copy.deepcopy(written)
+        change(columns["columns"])
+        (tmp_path / "columns.json").write_text(json.dumps(columns))
+        return read_columns(tmp_path)
+
+    assert read(list.reverse) == as_trained
+    assert read(lambda columns: columns[1]["categories"].reverse()) == as_trained
+    assert read(lambda columns: columns[2]["categories"].reverse()) == as_trained
+    assert read(lambda columns: columns[0].update(mean=60.0)).columns[0].mean == 60
+    for change in (
+        lambda columns: columns[0].update(name="Age"),
+        lambda columns: columns[1]["categories"].append("x"),
+        lambda columns: columns[2].pop("other"),
+        lambda columns: columns.pop(),
+    ):
+        with refuses("columns-file-wrong"):
+            read(change)
 
 
 CONTENT = {
