@@ -69,8 +69,11 @@ def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
             announce_end(grid, "finished")
             for name, value in summary_rows(directory.path).items():
                 log(INFO, "%-12s %s", name, value)
-        except Exception as err:
-            note_run(directory.path, settings.num_rounds, "failed")
+        except BaseException as err:
+            is_stopped = not isinstance(err, Exception)  # Ctrl-C, flwr stop
+            note_run(directory.path, settings.num_rounds, "stopped" if is_stopped else "failed")
+            if is_stopped:
+                raise
             sentence = in_one_sentence(err)
             if sentence is None and named_modules(settings.to_flat()):
                 sentence = user_code_error(err, "The run")

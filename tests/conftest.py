@@ -157,6 +157,7 @@ def settings(tmp_path: Path) -> Callable[..., RunConfig]:
     Similarities are compared in the clear, which is quick and can be repeated, unless
     ``xclp.secure`` is named.
     """
+    from fedul_flwr.config.methods import find_method
     from fedul_flwr.config.run_config import resolve
     from tests.support.digits_settings import of_digits
 
@@ -167,7 +168,10 @@ def settings(tmp_path: Path) -> Callable[..., RunConfig]:
         if flat.get("method") in ("xclp", "xclp-predict"):
             flat.setdefault("xclp.secure", "plaintext")
         flat.setdefault("output", str(tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"))
-        return resolve(flat, tmp_path)
+        # What a method that trains nothing has no use for is refused where somebody sets it.
+        idle = find_method(str(flat.get("method", "fedul"))).idle - {"num-rounds"}
+        of_training = {k.replace("-", "_"): flat.pop(k) for k in idle & flat.keys()}
+        return resolve(flat, tmp_path).model_copy(update=of_training)
 
     return build
 

@@ -315,8 +315,8 @@ def compare(
     plan = replace(plan, measures=parse_measures(",".join(measures)))
     for trial in plan.trials:
         refuse_missing(trial.config.tracking)
-    for warning in plan.split_warnings:
-        print(f"Warning: {warning}")
+    for note in plan.notes:
+        print(f"Note: {note}")
 
     simulation = Simulation(count, verbose=verbose, engine=engine)
     try:

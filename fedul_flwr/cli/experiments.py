@@ -90,8 +90,8 @@ def compare(
         refuse_missing(trial.config.tracking)
     if engine != "in-process":
         refuse_cpus(client_cpus)
-    for warning in plan.split_warnings:
-        typer.echo(f"Warning: {warning}", err=True)
+    for note in plan.notes:
+        typer.echo(f"Note: {note}", err=True)
 
     how = Simulation(num_supernodes, client_cpus, client_gpus, verbose, engine)
 

@@ -133,8 +133,8 @@ def unresolved(settings: RunConfig) -> tuple[str, ...]:
 def with_auto_values(settings: RunConfig, size: DataSize) -> tuple[RunConfig, dict[str, Choice]]:
     """Settings without `auto` in :data:`AUTO_KEYS`, and the choices made."""
     clipping = settings[DPSettings].clipping
-    updates = find_method(settings.method).updates
-    automatic = auto_values(size, settings.model, clipping, updates=updates)
+    method = find_method(settings.method)
+    automatic = auto_values(size, settings.model, clipping, updates=method.updates)
     if settings.local_steps:  # as many epochs as they need
         settings = settings.model_copy(update={"local_epochs": 1})
     missing = unresolved(settings)
@@ -142,7 +142,7 @@ def with_auto_values(settings: RunConfig, size: DataSize) -> tuple[RunConfig, di
     values = {key: choice.value for key, choice in chosen.items()}
     settings = settings.model_copy(update={k.replace("-", "_"): v for k, v in values.items()})
     settings.require_effect()
-    return settings, chosen
+    return settings, {key: choice for key, choice in chosen.items() if key not in method.idle}
 
 
 def in_words(chosen: Mapping[str, Choice]) -> str:

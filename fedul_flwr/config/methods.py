@@ -15,6 +15,7 @@ from fedul_flwr.config.method_settings import (
     ServerTrainingSettings,
     WeakViewSettings,
 )
+from fedul_flwr.config.shared import OF_TRAINING
 from fedul_flwr.errors import UserError
 
 DataKind = Literal["unlabeled-sets", "labels", "partly-labeled", "fully-labeled"]
@@ -65,6 +66,11 @@ class Method:
     line: str = ""
     needs: str = ""
     paper: str = ""
+
+    @property
+    def idle(self) -> frozenset[str]:
+        """Settings of all methods that have no effect with it."""
+        return frozenset() if self.trains and self.updates else OF_TRAINING
 
     @property
     def asks_clients(self) -> bool:

@@ -229,9 +229,10 @@ def _without_updates(
 def keys_in_use(flat: Mapping[str, Any]) -> frozenset[str]:
     """Keys that can have an effect with the method, base and partition that ``flat`` chooses."""
     shared = SharedSettings.parse({key: value for key, value in flat.items() if "." not in key})
-    tables = _sections_in_use(shared, find_method(shared.method))
+    method = find_method(shared.method)
+    tables = _sections_in_use(shared, method)
     of_tables = (f"{table}.{key}" for table, kind in tables.items() for key in kind.names())
-    return frozenset([*SharedSettings.names(), *of_tables])
+    return frozenset([*SharedSettings.names(), *of_tables]) - method.idle
 
 
 def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
@@ -257,7 +258,14 @@ def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
     if overrides.get("resume"):
         directory = user_path(str(overrides["resume"]), base_dir)
         return _resume(overrides, defaults, directory, base_dir)
-    return with_absolute_paths(parse_flat({**defaults, **overrides}), base_dir)
+    config = parse_flat({**defaults, **overrides})
+    method = find_method(config.method)
+    fixed = frozenset() if method.updates else {"num-rounds"}  # which may be stated, too
+    for key in sorted((method.idle - fixed) & overrides.keys()):
+        if overrides[key] != defaults[key]:
+            why = f"method {config.method!r} trains nothing"
+            raise setting_error(key, overrides[key], why, "setting-without-effect")
+    return with_absolute_paths(config, base_dir)
 
 
 def _resume(
@@ -383,7 +391,8 @@ def options_of(settings: RunConfig) -> Settings:
 
 
 def _sections_in_use(shared: SharedSettings, method: Method) -> dict[str, type[Settings]]:
-    chosen = (shared.base, shared.partition, shared.head)
+    base = "" if "base" in method.idle else shared.base
+    chosen = (base, shared.partition, shared.head)
     kinds = [SECTIONS[name] for name in chosen if name in SECTIONS]
     return {kind.table: kind for kind in kinds} | method.tables
 

@@ -473,6 +473,14 @@ MORE_THAN_MODELS = ("scaffold", "fednova")
 variates, which have other units, and numbers of steps by which updates are scaled."""
 
 
+OF_TRAINING = frozenset(
+    {"model-dropout", "frozen-rounds", "num-rounds", "local-epochs", "local-steps", "optimizer"}
+    | {"learning-rate", "learning-rate-schedule", "learning-rate-rounds", "learning-rate-patience"}
+    | {"momentum", "weight-decay", "l1", "augment", "noise", "feature-dropout", "mixup", "base"}
+)
+"""Settings that have no effect with a method that trains nothing."""
+
+
 class SharedSettings(TrainingSettings):
     """Settings of a run that do not belong to one method."""
 

@@ -303,6 +303,14 @@ def _find(dataset: str, options: TableOptions) -> _Origin:
     path = user_path(dataset)
     if dataset and not path.exists() and not _looks_like_path(dataset):
         return _Origin(f"hub:{dataset}", (), lambda: _read_hub(dataset, options))
+    if path.is_file():
+        end = path.suffix
+        raise UserError(
+            f"The data set {dataset!r} is a file; a data set is a folder with train{end} and "
+            f"test{end}. In Python, give the frame or arrays that you read from it: a fifth of "
+            "each class becomes test data.",
+            "data-set-missing",
+        )
     if not dataset or not path.is_dir():
         raise UserError(
             f"The data set {dataset!r} is no folder; one must hold {_LAYOUTS}.", "data-set-missing"

@@ -136,7 +136,7 @@ def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
     if plan.measures:
         shown = ", ".join(MEASURES[name][0] for name in plan.measures)
         lines.append(f"{shown}: {_FORM}")
-    lines += [*_label_notes(rows), *plan.split_warnings, *_test_notes(rows)]
+    lines += [*_label_notes(rows), *plan.notes, *_test_notes(rows)]
     results = [result for row in rows for result in row.results]
     lines += [f"Failed: {r.trial.title}: {r.reason}" for r in results if r.status == "failed"]
     lines += _run_warnings(results)

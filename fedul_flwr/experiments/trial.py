@@ -161,11 +161,13 @@ def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """What differs between two definitions of a trial, in words; empty if nothing does.
 
     A setting that exists on one side only is newer than the other side, where it had the effect of
-    its default. One that no longer exists is a difference.
+    its default. One that no longer exists is a difference; one without an effect on the method is
+    none.
     """
     before, after, defaults = then["settings"], now["settings"], default_flat()
     texts = []
-    for key in {**after, **before}:
+    idle = find_method(str(after.get("method", defaults["method"]))).idle
+    for key in [key for key in {**after, **before} if key not in idle]:
         default = defaults.get(key.removeprefix(START_PREFIX))
         was, new = before.get(key, default), after.get(key, default)
         if was != new:

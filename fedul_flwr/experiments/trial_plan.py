@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedul_flwr.config.base import Scalar, unknown_key
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import (
     LOCATION_SETTINGS,
     RunConfig,
@@ -42,7 +43,8 @@ class Plan:
     rows, shared : own settings of every run by its name, and settings of all runs.
     output : directory of the tables; the trials' directories lie below it.
     trials : in the order in which they run: all runs with the first seed first.
-    split_warnings : a sentence for each setting by which the data splits of the runs differ.
+    notes : a sentence for each setting by which the data splits of the runs differ, and of a
+        comparison for each run that settings of all runs do not reach.
     column : the column of a paper's table that they are; empty in a comparison of runs.
     start : runs whose models these runs start from, one for each seed.
     measures : names in :data:`~fedul_flwr.experiments.compare_table.MEASURES` to show.
@@ -54,7 +56,7 @@ class Plan:
     num_clients: int
     output: Path
     trials: tuple[Trial, ...]
-    split_warnings: tuple[str, ...]
+    notes: tuple[str, ...]
     column: str = ""
     start: Plan | None = None
     measures: tuple[str, ...] = ()
@@ -139,8 +141,9 @@ def make_plan(
         for row, settings in applied.items()
     )
     first = {trial.row: trial.config for trial in reversed(trials)}
-    warnings = _split_warnings({row: first[row] for row in rows})
-    return Plan(rows, shared, tuple(seeds), num_clients, output, trials, tuple(warnings), column)
+    notes = [*_split_warnings({row: first[row] for row in rows})]
+    notes += () if column else _idle(applied, shared)
+    return Plan(rows, shared, tuple(seeds), num_clients, output, trials, tuple(notes), column)
 
 
 def refuse_one_folder(noun: str, names: Iterable[str]) -> None:
@@ -237,6 +240,14 @@ def _split_warnings(configs: Mapping[str, RunConfig]) -> Iterable[str]:
                 f"{value!r} for {', '.join(names)}" for value, names in names_by_value.items()
             )
             yield f"The runs do not share their data splits, {key} differs: {values}."
+
+
+def _idle(applied: Mapping[str, Overrides], shared: Overrides) -> Iterable[str]:
+    """A sentence for each run that settings of all runs do not reach, as it trains nothing."""
+    for name, settings in applied.items():
+        method = find_method(str(settings.get("method", default_flat()["method"])))
+        if left_out := sorted(method.idle & (shared.keys() - settings.keys())):
+            yield f"Run {name!r} trains nothing, without effect on it: {', '.join(left_out)}."
 
 
 def _parts(text: str) -> list[str]:

@@ -318,9 +318,19 @@ class Strategy(FlowerStrategy):
         """:meth:`client_config` without arrays by name, and numbers as lists."""
         return {
             name: value.ravel().tolist() if isinstance(value, np.ndarray) else value
-            for name, value in self.client_config().items()
+            for name, value in self._sent().items()
             if not isinstance(value, dict)
         }
+
+    def _sent(self) -> Mapping[str, Any]:
+        config: object = self.client_config()
+        if not isinstance(config, Mapping):
+            raise UserError(
+                f"client_config of method {self.settings.method!r} returns {config!r}; it must "
+                "return values by name, as in {'threshold': 0.9}.",
+                "own-method-wrong",
+            )
+        return config
 
     def stage(self, kind: type[Stage]) -> Any:
         """The server's side of a stage; ``None`` in a run without it."""
@@ -384,7 +394,7 @@ class Strategy(FlowerStrategy):
         )
         if not messages:
             raise NoUpdateError(f"Round {round.number}: the base strategy asked no client.")
-        config_now = self.client_config().items()
+        config_now = self._sent().items()
         groups = {name: to_record(value) for name, value in config_now if isinstance(value, dict)}
         for message in messages:
             message.content = RecordDict({**message.content, **groups})

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedul_flwr.config.methods import METHODS
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.label_files import SOURCE_WORDS, count_in_words, scored_sources
 from fedul_flwr.data.run_files.records import Run, incident_rows, incidents, number, read_run
@@ -41,14 +42,16 @@ _PRIOR_SOURCES = {
 def facts(run: Run) -> dict[str, str]:
     """What came of a run, in words by name; of an unfinished one, from its rounds so far."""
     summary = outcome(run)
+    method = METHODS.get(str(summary.get("method")))
+    of_model = summary if method is None or method.updates else {}  # else sums travel
     with damaged(run.directory / SUMMARY):
         rows = _trained(summary) if run.trains else _labeled(run, summary)
         rows |= {
             "time": _time(summary),
             "traffic": _up_and_down(*(_bytes(summary.get(f"bytes_{way}")) for way in _WAYS)),
             **_protection(summary),
-            "of the model": _share(summary, "percent_{}", "the bytes of one whole model"),
-            "values changed": _share(summary, "nonzero_{}_percent", "all of its values"),
+            "of the model": _share(of_model, "percent_{}", "the bytes of one whole model"),
+            "values changed": _share(of_model, "nonzero_{}_percent", "all of its values"),
             **incident_rows(summary),
         }
     return {name: text for name, text in rows.items() if text}

@@ -70,6 +70,8 @@ def model_card(directory: Path) -> str:
     """The card of a finished run that has trained, as Markdown."""
     run = read_run(directory)
     summary, settings, defaults = run.summary or {}, without_paths(run.settings), default_flat()
+    method = METHODS.get(str(run.settings.get("method")))
+    idle = method.idle if method else ()
     environment = run.environment or {}
     versions = environment.get("versions", {})
     packages = ("fedul-flwr", "flwr", "torch")
@@ -89,7 +91,7 @@ def model_card(directory: Path) -> str:
             changed={
                 f"`{key}`": value
                 for key, value in settings.items()
-                if run.settings[key] != defaults.get(key)
+                if run.settings[key] != defaults.get(key) and key not in idle
             },
             points=summary.get("measures", {}).get("best", {}).get("points"),
             measures=_measures(summary),
@@ -117,6 +119,12 @@ def _training(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
     chosen = f"the model is of round {summary['best_round']}, chosen by {summary['selection']}"
     steps = settings.get("local-steps")
     trained = f"{steps} steps" if steps else f"{settings['local-epochs']} epochs"
+    at_a_client = (
+        "sums over points; nothing is trained"
+        if method is not None and method.idle
+        else f"{trained} a round, batches of {settings['batch-size']}, {settings['optimizer']} "
+        f"with step size {settings['learning-rate']}"
+    )
     about = {"learned from": method.needs, "paper": method.paper} if method else {}
     return {
         "method": summary["method"] + (f": {method.line}" if method else ""),
@@ -125,9 +133,7 @@ def _training(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
         "clients": summary["num_clients"],
         **owner_rows(summary),
         "rounds": f"{summary['rounds']}; {chosen}",
-        "at a client": f"{trained} a round, batches of "
-        f"{settings['batch-size']}, {settings['optimizer']} with step size "
-        f"{settings['learning-rate']}",
+        "at a client": at_a_client,
         "data set": Path(str(summary["dataset"])).name,
         "seed": summary["seed"],
     }

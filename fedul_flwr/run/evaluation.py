@@ -15,7 +15,6 @@ from flwr.common import log
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.class_priors import estimate_prior, reweigh
 from fedul_flwr.data.run_files.records import best_line
@@ -389,8 +388,7 @@ def finish_measures(
     outcome = measure_models(recorder, trained, num_clients)
     if outcome.measures:
         recorder.directory.write_json(MEASURES, outcome.measures, indent=None)
-    built_in = recorder.settings.method in METHODS
-    of_training = training_warnings(recorder.lines, built_in=built_in)
+    of_training = training_warnings(recorder.lines, recorder.settings.method)
     warnings = [*of_training.values(), shares.warning(trained)]
     if BEST in outcome.measures:
         best = outcome.measures[BEST]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import load_file
 
+from fedul_flwr.config.methods import METHODS
 from fedul_flwr.data.run_files.label_files import (
     SOURCES,
     file_name,
@@ -395,10 +396,11 @@ ONE_CLASS, OTHERS = 0.95, 0.1
 this fraction of the points of other classes rightly."""
 
 
-def training_warnings(
-    lines: Sequence[Mapping[str, Any]], *, built_in: bool = True
-) -> dict[str, str]:
-    """Warnings about rounds in which nothing, or no pseudo label, was learned."""
+def training_warnings(lines: Sequence[Mapping[str, Any]], method: str) -> dict[str, str]:
+    """Warnings about rounds in which nothing, or no pseudo label, was learned by a method."""
+    built_in = METHODS.get(method)
+    if built_in is not None and built_in.idle:
+        return {}
     words = {
         "confident_share": "No point reached the threshold of confidence in {rounds}: no confident "
         "prediction was trained on. A lower threshold would change that."

@@ -187,7 +187,10 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
         return "validation"
     if chosen == "auto":
         alone = settings.evaluate == "global" and not settings.sums_updates
-        if not (can_hold_out and alone) and settings.stop_after:
+        if settings.stop_after and can_hold_out and not alone:
+            why = "needs selection = 'heldout', or labeled data at the server"
+            raise setting_error("stop-after", settings.stop_after, why, "setting-needs-labels")
+        if settings.stop_after and not can_hold_out:
             raise _needs_labels("stop-after", settings.stop_after)
         return "heldout" if can_hold_out and alone else "last"
     if chosen in ("validation", "balanced") and not has_validation:

@@ -331,7 +331,7 @@ def _after_round(
             trained = {name: array for name, array in before_model.items() if name not in buffers}
             line["update_norm"] = update_norm(arrays, ArrayRecord(trained))
             before_model = arrays
-        for key, text in training_warnings([line]).items():
+        for key, text in training_warnings([line], recorder.settings.method).items():
             if key not in shown and key != "confident_share":
                 log(WARNING, "%s", text)
                 shown.add(key)

@@ -14,7 +14,9 @@ import torch
 from sklearn.datasets import load_digits, load_wine
 
 import fedul_flwr as ff
+from fedul_flwr.data.run_files.records import read_run
 from fedul_flwr.engine import in_process
+from fedul_flwr.results.facts import facts
 from fedul_flwr.results.predict import load_model
 from tests.support.refusals import refuses
 
@@ -192,3 +194,16 @@ def test_given_the_client_of_each_point_then_every_client_has_its_own(place: Pat
     assert sizes[0] > 3 * sizes[1]
     with refuses("argument-not-allowed", setting="partition"):
         ff.simulate("supervised", (x, y), partition="iid", **{**SMALL, "clients": clients})
+
+
+def test_a_run_that_trains_nothing_prints_no_setting_of_training(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    keywords: dict[str, Any] = {"data": "digits", "engine": "in-process", "output": str(out)}
+    run = ff.simulate("closed-form-labels", clients=4, **keywords)
+    shown, card = "".join(capfd.readouterr()), (out / "model-card.md").read_text()
+    assert "learning-rate" not in shown + card
+    assert "epochs" not in card
+    assert "of the model" not in facts(read_run(out))  # sums travel, no model
+    assert run.summary["warnings"] == []

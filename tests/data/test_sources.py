@@ -197,6 +197,12 @@ def test_a_file_of_the_same_size_and_time_is_read_anew(tmp_path: Path, way: str)
     assert load_source(str(tmp_path)).train.labels.tolist() == [1, 0]
 
 
+def test_a_file_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "x.parquet").touch()
+    with refuses("data-set-missing", match="is a file"):
+        load_source(str(tmp_path / "x.parquet"))
+
+
 def test_paths_that_hold_no_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()

@@ -4,18 +4,24 @@ import json
 import os
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
+import psutil
 import pytest
+from flwr.serverapp import Grid
 from prometheus_client.parser import text_string_to_metric_families
 
+from fedul_flwr.config.run_config import parse_flat
 from fedul_flwr.data.run_files.store import CURRENT_RUN, note_run
 from fedul_flwr.deploy.certificates import Address
 from fedul_flwr.deploy.figures import serve_figures
 from fedul_flwr.deploy.log_filter import line_in_form
+from fedul_flwr.server_app import serve
 
 LINES = [
     {"round": 1, "clients": 3, "failures": 1, "seconds": 7.5, "bytes_up": 10, "bytes_down": 20},
@@ -78,6 +84,38 @@ def test_given_a_process_that_dies_then_health_says_how_to_resume(
         said = get(f"{endpoint}/health")
         assert "first: died, 0 of 20 rounds" in said
         assert f"--resume {tmp_path / 'first'} continues it." in said
+    assert figures(endpoint)["fedul_training"] == 0
+
+
+def test_given_a_killed_process_that_nobody_has_asked_for_then_its_run_has_died(
+    endpoint: str, current: Path, tmp_path: Path
+) -> None:
+    note_run(tmp_path / "first", 20, "training")
+    noted = json.loads(current.read_text())
+    server = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    started = psutil.Process(server.pid).create_time()
+    current.write_text(json.dumps({**noted, "process": [server.pid, started]}))
+    assert "first: training, 0 of 20 rounds" in get(f"{endpoint}/health")
+    server.kill()
+    while psutil.Process(server.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert "first: died, 0 of 20 rounds" in get(f"{endpoint}/health")
+    server.communicate()
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_given_an_interrupted_run_then_health_says_that_it_has_stopped(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]
+) -> None:
+    def train(*_: Any) -> None:
+        assert "first: training" in get(f"{endpoint}/health")
+        raise stop
+
+    monkeypatch.setattr("fedul_flwr.server_app.train", train)
+    settings = parse_flat({"dataset": "digits", "output": str(tmp_path / "first")})
+    with pytest.raises(stop):
+        serve(cast(Grid, None), settings)
+    assert "first: stopped, 0 of 30 rounds" in get(f"{endpoint}/health")
     assert figures(endpoint)["fedul_training"] == 0
 
 

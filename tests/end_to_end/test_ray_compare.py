@@ -34,7 +34,7 @@ def test_a_failing_run_costs_no_other_and_the_others_have_our_numbers(tmp_path: 
     arguments += ("--output", "out", "--client-cpus", ALL_CPUS)
     done = fedul("compare", "--engine", "ray", *arguments, cwd=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
-    warned = "Warning: The runs do not share their data splits, points-per-client differs"
+    warned = "Note: The runs do not share their data splits, points-per-client differs"
     assert warned in done.stderr
     refused = 'Client 0 cannot take part: it says "it has 5 sets, fewer than the 10 classes".'
     assert f"Failed: five sets, seed 0: {refused}" in done.stdout

@@ -141,5 +141,6 @@ def test_given_runs_that_label_then_labels_are_compared(here: Path, ran: list[Ru
     assert "test error" not in text
     # There are no rounds, so their number means nothing.
     ran.clear()
-    assert compare(*arguments, "-c", "num-rounds=7").exit_code == 0
+    refused = compare(*arguments, "-c", "num-rounds=7")
+    assert (refused.exit_code, code_of(refused.stderr)) == (1, "setting-without-effect")
     assert ran == []

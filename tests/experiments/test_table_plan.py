@@ -31,7 +31,7 @@ def test_given_any_table_then_it_is_accepted(name: str, monkeypatch: pytest.Monk
             assert (plan.start is not None) == any(start.startswith("runs/") for start in starts)
             assert not any(str(ROOT) in str(trial.settings.values()) for trial in plan.trials)
             # The hospitals' rows with all labels have a folder of their own.
-            assert not plan.split_warnings or name.startswith("recipes/covid")
+            assert not plan.notes or name.startswith("recipes/covid")
 
 
 def test_given_a_run_that_starts_from_another_then_both(monkeypatch: pytest.MonkeyPatch) -> None:

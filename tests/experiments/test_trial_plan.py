@@ -28,7 +28,7 @@ def test_given_runs_and_seeds_then_each_run_has_each_seed(tmp_path: Path) -> Non
     assert trial.directory == tmp_path / "out" / "s" / "seed-5"
     assert (trial.config.method, trial.config.seed) == ("supervised", 5)
     assert trial.config.output == str(trial.directory)
-    assert found.split_warnings == ()
+    assert found.notes == ()
 
 
 def test_given_a_file_then_each_table_is_a_run(tmp_path: Path) -> None:
@@ -88,32 +88,49 @@ def test_given_a_key_of_a_table_then_it_applies_to_runs_that_use_the_table(tmp_p
     assert [flat[name].get("fedul.strict-rank") for name in "FSP"] == [True, None, True]
 
 
+def test_given_a_run_that_trains_nothing_then_settings_of_training_do_not_reach_it(
+    tmp_path: Path,
+) -> None:
+    runs = {"F": {}, "H": {"method": "closed-form"}, "X": {"method": "xclp-predict"}}
+    shared = {"num-rounds": 3, "learning-rate": 0.1, "base": "fedprox", "fedprox.proximal-mu": 0.3}
+    found = plan(tmp_path, runs, shared=shared)
+    flat = {trial.row: trial.config.to_flat() for trial in found.trials}
+    # One message and one refinement of it; the other trains nothing at all.
+    assert [flat[name]["num-rounds"] for name in "FHX"] == [3, 2, 30]
+    assert [flat[name]["learning-rate"] for name in "FHX"] == [0.1, "auto", "auto"]
+    assert [flat[name]["base"] for name in "FHX"] == ["fedprox", "fedavg", "fedavg"]
+    assert [note.split("'")[1] for note in found.notes] == ["H", "X"]
+    for key, value in shared.items():
+        with refuses("setting-without-effect"):
+            plan(tmp_path, {"H": {"method": "closed-form", key: value}})
+
+
 def test_given_runs_on_different_splits_then_there_is_a_warning(tmp_path: Path) -> None:
     runs = {"F": {}, "S": TWO["S"], "D": {"partition": "dirichlet", "fedul.num-sets": 20}}
-    assert plan(tmp_path, runs).split_warnings == (
+    assert plan(tmp_path, runs).notes == (
         f"{DIFFER}, partition differs: 'iid' for F, S; 'dirichlet' for D.",
         f"{DIFFER}, fedul.num-sets differs: 10 for F, S; 20 for D.",
     )
     same = {"F": {"learning-rate": 0.1}, "S": {"method": "supervised", "model": "mlp"}}
-    assert plan(tmp_path, same, shared={"partition": "dirichlet"}).split_warnings == ()
+    assert plan(tmp_path, same, shared={"partition": "dirichlet"}).notes == ()
     labels = {"F": {}, "G": GIVEN, "H": {**GIVEN, "labels.total": 20}}
     total = f"{DIFFER}, labels.total differs: 'auto' for G; 20 for H."
-    assert plan(tmp_path, labels).split_warnings == (total,)
+    assert plan(tmp_path, labels).notes == (total,)
 
 
 def test_given_a_run_with_all_labels_then_its_split_counts_as_the_same(tmp_path: Path) -> None:
     few = {"U": {"method": "uda", "labels.total": 20}, "A": {"method": "all-labels"}}
     server = {"method": "fixmatch", "scenario.labels-at": "server"}
-    assert plan(tmp_path, few).split_warnings == ()
+    assert plan(tmp_path, few).notes == ()
     at_server = plan(tmp_path, {"F": server, "A": few["A"]}, shared={"server-fraction": 0.1})
-    assert at_server.split_warnings == ()
+    assert at_server.notes == ()
     other = {**few, "A": {"method": "all-labels", "server-fraction": 0.1}}
     fraction = f"{DIFFER}, server-fraction differs: 0.0 for U; 0.1 for A."
-    assert plan(tmp_path, other).split_warnings == (fraction,)
+    assert plan(tmp_path, other).notes == (fraction,)
     # Points that are kept for prediction are kept from it as well.
     new = {**few, "U": {"method": "uda", "labels.new-fraction": 0.1}}
     fraction = f"{DIFFER}, labels.new-fraction differs: 0.1 for U; 0.0 for A."
-    assert plan(tmp_path, new).split_warnings == (fraction,)
+    assert plan(tmp_path, new).notes == (fraction,)
 
 
 def test_given_lists_of_methods_and_seeds_then_wrong_ones_are_refused() -> None:

@@ -76,6 +76,10 @@ def test_a_run_that_resumes_ends_in_the_same_round(whole: Path, tmp_path: Path) 
 def test_without_a_criterion_there_is_nothing_to_stop_by() -> None:
     with refuses("setting-needs-labels", setting="stop-after"):
         train(settings_of({**FLAT, "stop-after": 2, "validation-fraction": 0.0}), CLIENTS)
+    # The owners' held-out points would say it, if selection = "heldout" let them.
+    summed = {"method": "fedul", "secure-sum": "on", "stop-after": 2, "validation-fraction": 0.0}
+    with refuses("setting-needs-labels", setting="stop-after", match="heldout"):
+        train(settings_of({**FLAT, **summed}), CLIENTS)
     with refuses("setting-without-effect", setting="stop-after"):
         settings_of({**FLAT, "stop-after": 2, "selection": "last"})
     with refuses("setting-without-effect", setting="stop-least"):

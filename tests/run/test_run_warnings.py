@@ -59,20 +59,23 @@ def rounds(key: str, values: list[float | None]) -> list[dict[str, float | None]
 
 @pytest.mark.parametrize("key", ["loss", "update_norm"])
 def test_given_one_round_without_training_then_it_is_named(key: str) -> None:
-    assert set(training_warnings(rounds(key, [1.0, 0.0, 1.0]))) == {key}
-    assert "round 2:" in training_warnings(rounds(key, [1.0, 0.0, 1.0]))[key]
-    assert "all 3 rounds" in training_warnings(rounds(key, [0.0, 0.0, 0.0]))[key]
-    found = training_warnings(rounds(key, [1.0, 0.0, 0.0, 1.0]))[key]
+    assert set(training_warnings(rounds(key, [1.0, 0.0, 1.0]), "fedul")) == {key}
+    assert "round 2:" in training_warnings(rounds(key, [1.0, 0.0, 1.0]), "fedul")[key]
+    assert "all 3 rounds" in training_warnings(rounds(key, [0.0, 0.0, 0.0]), "fedul")[key]
+    found = training_warnings(rounds(key, [1.0, 0.0, 0.0, 1.0]), "fedul")[key]
     assert "2 of 4 rounds (between 2 and 3)" in found
 
 
 def test_given_no_confident_point_in_half_of_the_rounds_then_that_is_said() -> None:
     key = "confident_share"
-    assert training_warnings(rounds(key, [0.0, 0.0, 0.3, 0.4, 0.5])) == {}
-    assert "2 of 4 rounds" in training_warnings(rounds(key, [0.0, 0.0, 0.3, 0.4]))[key]
+    assert training_warnings(rounds(key, [0.0, 0.0, 0.3, 0.4, 0.5]), "fedul") == {}
+    assert "2 of 4 rounds" in training_warnings(rounds(key, [0.0, 0.0, 0.3, 0.4]), "fedul")[key]
     # Rounds on labels alone have no such metric.
-    assert training_warnings(rounds(key, [None, None, None, 0.4])) == {}
-    assert "3 of 6 rounds" in training_warnings(rounds(key, [None, None, None, 0.0, 0.0, 0.0]))[key]
+    assert training_warnings(rounds(key, [None, None, None, 0.4]), "fedul") == {}
+    assert (
+        "3 of 6 rounds"
+        in training_warnings(rounds(key, [None, None, None, 0.0, 0.0, 0.0]), "fedul")[key]
+    )
 
 
 def test_evaluations_that_take_longer_than_training_are_said_with_a_remedy() -> None:

@@ -17,6 +17,7 @@ from fedul_flwr.federated.members import ClientReport
 from fedul_flwr.federated.messages import Content
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.strategies.fedul import FedULStrategy
+from tests.support.refusals import refuses
 from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, summary, train
 from tests.support.settings import Settings
 
@@ -135,6 +136,15 @@ def test_the_prior_is_the_sum_of_all_masses_divided_by_all_points(settings: Sett
     # 6 + 0 + 0.5 = 6.5 points of a, 2 + 4 + 0 = 6 of b, 12.5 together.
     np.testing.assert_allclose(strategy.test_prior, [0.52, 0.48])
     assert strategy.client_config() == {"test-prior": pytest.approx([0.52, 0.48])}
+
+
+def test_a_client_config_that_returns_nothing_is_refused_by_its_name(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = hearing(settings)
+    monkeypatch.setattr(strategy, "client_config", lambda: None)
+    with refuses("own-method-wrong", match="client_config"):
+        strategy.values_for_clients()
 
 
 def overlapping_classes(folder: Path) -> str:

@@ -271,7 +271,8 @@ CURRENT_RUN = "FEDUL_CURRENT_RUN"
 
 
 def note_run(directory: Path, num_rounds: int, state: str) -> None:
-    """Note that this process's run is ``"training"``, ``"finished"`` or ``"failed"``."""
+    """Note that this process's run is ``"training"``, ``"finished"``, ``"stopped"`` or
+    ``"failed"``."""
     if file := os.environ.get(CURRENT_RUN):
         process = [os.getpid(), psutil.Process().create_time()]
         about = {"directory": str(directory), "rounds": num_rounds, "state": state}
@@ -286,7 +287,9 @@ def read_run(file: Path) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
         return {}, []
     process, started = about["process"]
     try:
-        lives = psutil.Process(process).create_time() == started
+        of_run = psutil.Process(process)
+        # One that was killed stays until its parent, the SuperLink, asks for its exit code.
+        lives = of_run.create_time() == started and of_run.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         lives = False
     if about["state"] == "training" and not lives:
@@ -303,7 +306,7 @@ def run_in_words(file: Path) -> str:
     last = lines[-1] if lines else {"clients": 0, "failures": 0}
     text = f"Run {about['directory']}: {about['state']}, {len(lines)} of {about['rounds']} rounds"
     text += f"; in the last one {last['clients']} owners, {last['failures']} failures."
-    if about["state"] in ("died", "failed"):
+    if about["state"] in ("died", "failed", "stopped"):
         text += f" fedul-flwr run --federation … --resume {about['directory']} continues it."
     return text
 
