@@ -20,6 +20,7 @@ from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.class_labels import ClassLabels, class_labels
 from fedul_flwr.data.columns import Column, Columns, read_columns
 from fedul_flwr.data.local_data import own_data
+from fedul_flwr.data.seeds import draws_of
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import Inputs, PartlyLabeledPoints, UnlabeledSets
 from fedul_flwr.errors import OwnDataError, UserError
@@ -271,7 +272,9 @@ def make_client_app(client_fn: Callable[[Context], OwnClient]) -> ClientApp:
     """
 
     def build(context: Context) -> Client[Any]:
-        client = client_fn(context)
+        # It is built for every message, with the same points.
+        with draws_of(0, "client", int(context.node_config.get("partition-id", 0))):
+            client = client_fn(context)
         if not isinstance(client, OwnClient):
             raise UserError(
                 f"client_fn returned a {type(client).__name__}; it must return one of "

@@ -423,6 +423,22 @@ def user_code(what: str) -> Iterator[None]:
         raise UserError(f"{what} raises {error_in_words(error)}.", "own-code-failed") from error
 
 
+@contextmanager
+def without_exit(what: str) -> Iterator[None]:
+    """Context in which code cannot end the program: its attempt to exit becomes a sentence.
+
+    Parameters
+    ----------
+    what : begins the sentence.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        raise UserError(
+            f"{what} cannot go on, and must not exit: {error_in_words(error)}.", "own-code-failed"
+        ) from error
+
+
 def user_code_error(error: BaseException, what: str) -> UserError | None:
     """A sentence in place of an error that a user's own code has raised; None for another one."""
     frames = traceback.extract_tb(error.__traceback__)
