@@ -227,6 +227,7 @@ def program() -> None:
     """Run the command line as a program, which ends at once when it is done."""
     open_streams()
     end_like_ctrl_c()
+    os.environ.pop("MPLBACKEND", None)  # figures are files; matplotlib refuses names it lacks
     code = 0
     try:
         app()

@@ -104,7 +104,9 @@ class Method:
 
 
 def _loaded(side: str | type) -> Any:
-    return load_reference(side, "method") if isinstance(side, str) else side
+    kind = load_reference(side, "method") if isinstance(side, str) else side
+    refuse_misspelled(kind)
+    return kind
 
 
 MATCHING = (
@@ -180,8 +182,9 @@ def find_method(name: str) -> Method:
     method = load_reference(name, "method")
     if not isinstance(method, Method):
         raise setting_error("method", name, "it is no fedul_flwr.Method", "own-method-wrong")
-    for side in (method.strategy_class, method.client_class):
-        refuse_misspelled(side)
+    for side in (method.strategy, method.client):
+        if isinstance(side, type):  # before anything starts; others once they are loaded
+            refuse_misspelled(side)
     return method
 
 

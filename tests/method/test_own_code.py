@@ -130,15 +130,15 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     ],
 )
 def test_given_a_name_like_a_hook_that_nobody_calls_then_it_is_refused(
-    written: Any, name: str, side: str, line: str, meant: str
+    settings: Any, written: Any, name: str, side: str, line: str, meant: str
 ) -> None:
     with refuses("own-method-wrong", UserError, match=f"did you mean '{meant}"):
-        find_method(written(name, **{side: line}))
+        run_of(written(name, **{side: line}), settings)
 
 
 def test_given_a_helper_that_is_used_then_it_may_be_named_like_a_hook(written: Any) -> None:
     line = "def tasks(self): return 1\n    def describe(self): yield str(self.tasks())"
-    assert find_method(written("helper_used", client=line)).name == "own"
+    assert find_method(written("helper_used", client=line)).client_class.tasks
 
 
 def run_of(name: str, settings: Any, **more: Any) -> Path:
