@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
     FedAvg,
@@ -161,9 +161,45 @@ def test_given_a_base_then_its_share_of_clients_trains_and_it_combines_the_updat
         run(fedul(base=FedTrimmedAvg(beta=0.25)), client, clients=3, rounds=1)
 
 
+class Seen(FedAvg):
+    """Remembers the models that it combines."""
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        listed = list(replies)
+        self.models = [one.content["arrays"].to_torch_state_dict() for one in listed]
+        return super().aggregate_train(server_round, listed)
+
+
+@pytest.mark.parametrize(
+    ("stated", "shares"),
+    [
+        ({}, (40 / 120, 80 / 120)),  # as Flower: 2 sets of 20 points, and 2 of 40
+        ({"client_weights": "uniform"}, (0.5, 0.5)),
+    ],
+)
+def test_given_clients_of_40_and_80_points_then_they_count_as_the_log_says(
+    stated: dict[str, Any], shares: tuple[float, float], caplog: pytest.LogCaptureFixture
+) -> None:
+    def client(context: Context) -> ff.FedULClient:
+        count = 20 * (1 + int(context.node_config["partition-id"]))
+        return ff.FedULClient([points(1, 0.8, count), points(2, 0.2, count)], PRIORS)
+
+    strategy = fedul(base=Seen(), settings=stated)
+    arrays = run(strategy, ff.make_client_app(client), rounds=1).arrays.to_torch_state_dict()
+    small, large = strategy.base.models
+    for name, array in arrays.items():
+        torch.testing.assert_close(array, shares[0] * small[name] + shares[1] * large[name])
+    assert ("by their points" in caplog.text) == (not stated)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"base": FedAvg(weighted_by_key="loss")}, "weighted_by_key must be 'num-examples'"),
+        (
+            {"base": FedAvg(evaluate_metrics_aggr_fn=lambda records, key: MetricRecord())},
+            "evaluate_metrics_aggr_fn is never called",
+        ),
         ({"classes": 1}, "classes is 1; two or more"),
         ({"model": lambda shape, classes: None}, "at the top of a module"),
         ({"settings": {"local_epoch": 1}}, "Unknown setting 'local-epoch'.*'local-epochs'"),
