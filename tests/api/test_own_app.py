@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -286,3 +287,29 @@ def test_given_any_base_then_it_combines_or_is_refused_at_once() -> None:
     for base in (FedAvg(arrayrecord_key="model"), QFedAvg(client_learning_rate=0.1), Scaffold()):
         with refuses("argument-not-allowed"):
             fedul(base=base)
+
+
+def test_given_an_earlier_app_first_on_the_path_then_the_module_of_the_bundle_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = (
+        "import fedul_flwr as ff\n"
+        "import helper_of_two_apps\n"
+        "def client(context): ...\n"
+        "client_app = ff.make_client_app(client)\n"
+        "whose = {name!r}, helper_of_two_apps.whose\n"
+    )
+    bundle = tmp_path / "home" / "apps" / "me.second.1.0.0.12345678"
+    for name, folder in (("first", tmp_path / "first"), ("second", bundle)):
+        folder.mkdir(parents=True)
+        (folder / "module_of_two_apps.py").write_text(source.format(name=name))
+        (folder / "helper_of_two_apps.py").write_text(f"whose = {name!r}\n")
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), *sys.path, str(bundle)])
+    assert importlib.import_module("module_of_two_apps").whose == ("second", "second")
+    for name in ("module_of_two_apps", "helper_of_two_apps"):
+        monkeypatch.delitem(sys.modules, name)
+    # Without a bundle of the run, as in a program of one's own, it is what Python finds.
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one != str(bundle)])
+    importlib.invalidate_caches()
+    assert importlib.import_module("module_of_two_apps").whose == ("first", "first")
