@@ -105,7 +105,11 @@ def in_one_sentence(error: BaseException) -> UserError | None:
         names = [str(name) for name in (error.filename, error.filename2) if name is not None]
         where = f"{' and '.join(names)}: " if names else ""
         return StorageError(f"{where}{error.strerror or error}.", "path-not-usable")
+    if isinstance(error, RuntimeError) and "home directory" in str(error):  # as pathlib has it
+        return UserError("This user has no home folder: set HOME.", "path-not-usable")
     if isinstance(error, UnicodeEncodeError):
-        text = str(error.object)
+        # A surrogate stands for a byte of a name that is no UTF-8; the text may have more than it.
+        name = re.search(r'[^\0"]*[\ud800-\udfff][^\0"]*', str(error.object))
+        text = name[0] if name else str(error.object)
         return UserError(f"{text!r} is not valid text: its name is not UTF-8.", "path-not-usable")
     return None

@@ -10,7 +10,7 @@ from flwr.app import Context
 from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
-from fedul_flwr.config.base import user_code_error, user_code_trace
+from fedul_flwr.config.base import user_code_error, user_code_trace, without_exit
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, refuse_existing, resolve
 from fedul_flwr.config.trusted_modules import named_modules
@@ -60,7 +60,7 @@ def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
         grid = polled(grid)
         note_run(directory.path, settings.num_rounds, "training")
         try:
-            with tracked(settings.tracking, directory) as add_round:
+            with without_exit("The run"), tracked(settings.tracking, directory) as add_round:
                 if find_method(settings.method).trains:
                     train(grid, settings, directory, add_round, watch)
                 else:

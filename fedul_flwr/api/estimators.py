@@ -28,7 +28,7 @@ from fedul_flwr.api.input_data import (
     training_points,
     unmasked,
 )
-from fedul_flwr.config.base import checked_prior, in_order, is_named
+from fedul_flwr.config.base import checked_prior, in_order, is_named, without_exit
 from fedul_flwr.config.method_settings import FedULSettings, PropagationSettings
 from fedul_flwr.config.sections import HeadSettings
 from fedul_flwr.config.shared import SharedSettings, TrainingSettings
@@ -68,7 +68,8 @@ _OF_PLAN = ("local_epochs", "batch_size", "optimizer", "learning_rate", "weight_
 def _value_errors() -> Iterator[None]:
     """Context in which errors of users are those that scikit-learn expects."""
     try:
-        yield
+        with without_exit("This call"):
+            yield
     except UserError as error:
         raise ValueError(str(error)) from error
 

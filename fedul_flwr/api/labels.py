@@ -17,7 +17,7 @@ from fedul_flwr.api.input_data import (
 )
 from fedul_flwr.api.result import Result, Shown
 from fedul_flwr.api.runs import run
-from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.base import Scalar, without_exit
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.class_labels import ClassLabels, class_labels
 from fedul_flwr.data.csv_files import csv_text
@@ -59,6 +59,7 @@ class Labels(Shown):
         }
 
 
+@without_exit("The run")
 def label(
     data: Any = None,
     *,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +23,7 @@ from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.class_labels import ClassLabels, class_labels
 from fedul_flwr.data.columns import Column, Columns, read_columns
 from fedul_flwr.data.local_data import own_data
+from fedul_flwr.data.seeds import draws_of
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import Inputs, PartlyLabeledPoints, UnlabeledSets
 from fedul_flwr.errors import OwnDataError, UserError
@@ -271,7 +275,9 @@ def make_client_app(client_fn: Callable[[Context], OwnClient]) -> ClientApp:
     """
 
     def build(context: Context) -> Client[Any]:
-        client = client_fn(context)
+        # It is built for every message, with the same points.
+        with draws_of(0, "client", int(context.node_config.get("partition-id", 0))):
+            client = client_fn(context)
         if not isinstance(client, OwnClient):
             raise UserError(
                 f"client_fn returned a {type(client).__name__}; it must return one of "
@@ -280,4 +286,36 @@ def make_client_app(client_fn: Callable[[Context], OwnClient]) -> ClientApp:
             )
         return client.bind(context)
 
+    _load_from_bundle(client_fn)
     return dispatched(build)
+
+
+def _load_from_bundle(client_fn: Callable[[Context], OwnClient]) -> None:
+    """Load a module of the run's bundle in place of one of an earlier app.
+
+    Flower's SuperLink runs in the folder of the app that has started it, and the simulation of a
+    later app looks there first (docs/notes-upstream.md). Whoever imports the module gets what is in
+    ``sys.modules`` at the end: that of the bundle.
+    """
+    name = str(getattr(client_fn, "__module__", ""))
+    loaded = getattr(sys.modules.get(name), "__file__", None)
+    if not loaded or name == "__main__":
+        return
+    file = Path(loaded).resolve()
+    root = file.parents[name.count(".") + (file.name == "__init__.py")]
+    home = os.environ.get("FLWR_HOME")
+    apps = ((Path(home) if home else Path.home() / ".flwr") / "apps").resolve()
+    bundles = [one for one in map(Path, sys.path) if apps in one.resolve().parents]
+    if len(bundles) != 1 or not (bundles[0] / file.relative_to(root)).is_file():
+        return
+    bundle = bundles[0].resolve()
+    if root == bundle:
+        return
+    for other, module in [*sys.modules.items()]:
+        path = Path(getattr(module, "__file__", None) or "/")
+        if path.is_relative_to(root) and (bundle / path.relative_to(root)).is_file():
+            del sys.modules[other]
+    sys.path.remove(str(bundles[0]))
+    sys.path.insert(0, str(bundles[0]))
+    importlib.invalidate_caches()
+    importlib.import_module(name)

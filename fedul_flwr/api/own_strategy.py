@@ -7,11 +7,13 @@ import copy
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from logging import INFO
 from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, QFedAvg, Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
@@ -22,10 +24,11 @@ from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.config.sections import SECTIONS
+from fedul_flwr.config.shared import UNWEIGHTED
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.bases import BASES
 from fedul_flwr.federated.grid import polled
-from fedul_flwr.federated.messages import ARRAYS, CONFIG, to_record
+from fedul_flwr.federated.messages import ARRAYS, CONFIG, WEIGHT, to_record
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
 from fedul_flwr.federated.strategy import Strategy
 
@@ -134,6 +137,7 @@ class OwnStrategy(Strategy):
             "model": reference_of(model),
             "base": name,
             "fraction-train": share,
+            "client-weights": _weights_of(self.base, name),
             "output": folder,
             **tables,
             **stated,
@@ -230,8 +234,11 @@ class OwnStrategy(Strategy):
         return ArrayRecord(writable), metrics
 
     def summary(self) -> None:
-        """Log the base."""
+        """Log the base, and what of it does not apply."""
         self.base.summary()
+        by = "their points" if self.settings.client_weights == "examples" else "equal shares"
+        log(INFO, "\t├──> Clients count by %s in the mean", by)
+        log(INFO, "\t└──> Clients evaluate nothing: evaluate_fn of start evaluates at the server")
 
 
 class FedUL(OwnStrategy, METHODS["fedul"].strategy_class):  # type: ignore[misc]
@@ -295,9 +302,12 @@ def reference_of(model: str | Build) -> str:
 
 def refuse_base(base: FlowerStrategy | None) -> None:
     """Refuse bases whose messages or replies are not those of the methods' clients."""
-    keys = {"arrayrecord_key": ARRAYS, "configrecord_key": CONFIG}
+    keys = {"arrayrecord_key": ARRAYS, "configrecord_key": CONFIG, "weighted_by_key": WEIGHT}
     other = next((key for key, name in keys.items() if getattr(base, key, name) != name), None)
     wrong = f"its {other} must be {keys[other]!r}" if other else ""
+    default = FedAvg().evaluate_metrics_aggr_fn
+    if getattr(base, "evaluate_metrics_aggr_fn", default) is not default:
+        wrong = "its evaluate_metrics_aggr_fn is never called: evaluate with evaluate_fn of start"
     if isinstance(base, QFedAvg):
         wrong = "it needs losses that clients measure before training, which these do not send"
     ours = [kind.partition(":")[0] for kind in BASES.values() if isinstance(kind, str)]
@@ -305,6 +315,12 @@ def refuse_base(base: FlowerStrategy | None) -> None:
         wrong = "it changes how clients train: take the command line's app, with setting base"
     if wrong:
         raise UserError(f"base is a {type(base).__name__}: {wrong}.", "argument-not-allowed")
+
+
+def _weights_of(base: FlowerStrategy, name: str) -> str:
+    """How Flower weighs the updates for a base: by points, unless it has no weights of its own."""
+    is_weighted = hasattr(base, "weighted_by_key") and name not in UNWEIGHTED
+    return "examples" if is_weighted else "uniform"
 
 
 def _settings_of(base: FlowerStrategy) -> tuple[str, dict[str, Scalar]]:

@@ -15,7 +15,7 @@ from fedul_flwr.api.input_data import (
     settings_of_call,
 )
 from fedul_flwr.api.result import Result, TrainedModel, shown
-from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.base import Scalar, without_exit
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.errors import UserError
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fedul_flwr.experiments.trial_plan import Plan
 
 
+@without_exit("The run")
 def simulate(
     method: str = "fedul",
     data: Any = None,
@@ -253,6 +254,7 @@ def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparis
     return Comparison(plan, make_rows(plan, results))
 
 
+@without_exit("The comparison")
 def compare(
     methods: Iterable[str | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]],
     data: Any = None,

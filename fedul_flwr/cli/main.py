@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +33,8 @@ class _Group(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with _without_exit():
+                return super().invoke(ctx)
         except click.UsageError as error:
             raise with_way_out(error) from None
         except (Exception, KeyboardInterrupt) as error:
@@ -44,6 +46,17 @@ class _Group(TyperGroup):
                 raise
             typer.echo(f"Error: {sentence.with_code}", err=True)
             raise typer.Exit(1) from None
+
+
+@contextlib.contextmanager
+def _without_exit() -> Iterator[None]:
+    try:
+        yield
+    except SystemExit as error:  # imports nothing before
+        from fedul_flwr.config.base import without_exit
+
+        with without_exit("The command"):
+            raise error from None
 
 
 app = typer.Typer(
@@ -214,6 +227,7 @@ def program() -> None:
     """Run the command line as a program, which ends at once when it is done."""
     open_streams()
     end_like_ctrl_c()
+    os.environ.pop("MPLBACKEND", None)  # figures are files; matplotlib refuses names it lacks
     code = 0
     try:
         app()

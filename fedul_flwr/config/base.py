@@ -420,7 +420,39 @@ def user_code(what: str) -> Iterator[None]:
     except UserError:
         raise
     except (Exception, SystemExit) as error:
+        if _is_exit_of_flower(error):
+            raise
         raise UserError(f"{what} raises {error_in_words(error)}.", "own-code-failed") from error
+
+
+@contextmanager
+def without_exit(what: str) -> Iterator[None]:
+    """Context in which code cannot end the program: its attempt to exit becomes a sentence.
+
+    Parameters
+    ----------
+    what : begins the sentence.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        if _is_exit_of_flower(error):
+            raise
+        raise UserError(
+            f"{what} cannot go on, and must not exit: {error_in_words(error)}.", "own-code-failed"
+        ) from error
+
+
+def _is_exit_of_flower(error: BaseException) -> bool:
+    """Whether Flower ends this process, as after ``flwr stop``: its handler of signals exits, also
+    where it interrupts a user's own code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return (
+        isinstance(error, SystemExit)
+        and bool(frames)
+        and "flwr" in Path(frames[-1].filename).parent.parts
+        and not _is_own(frames[-1].filename)
+    )
 
 
 def user_code_error(error: BaseException, what: str) -> UserError | None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import sys
 from collections import UserDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from itertools import takewhile
 from typing import Any, Literal, cast
 
 from fedul_flwr.config.base import Settings, load_reference, nearest, setting_error
@@ -104,7 +110,9 @@ class Method:
 
 
 def _loaded(side: str | type) -> Any:
-    return load_reference(side, "method") if isinstance(side, str) else side
+    kind = load_reference(side, "method") if isinstance(side, str) else side
+    refuse_misspelled(kind)
+    return kind
 
 
 MATCHING = (
@@ -180,4 +188,53 @@ def find_method(name: str) -> Method:
     method = load_reference(name, "method")
     if not isinstance(method, Method):
         raise setting_error("method", name, "it is no fedul_flwr.Method", "own-method-wrong")
+    for side in (method.strategy, method.client):
+        if isinstance(side, type):  # before anything starts; others once they are loaded
+            refuse_misspelled(side)
     return method
+
+
+_PACKAGE = "fedul_flwr."
+_ALIKE = 0.77
+"""Least likeness of a name to that of a hook, of which it is taken for a misspelling."""
+
+
+@cache
+def refuse_misspelled(kind: type) -> None:
+    """Refuse a class of somebody's own, and those that it names, with a hook that nobody calls.
+
+    Such a name is like that of a hook, and no line of its module uses it.
+
+    Raises
+    ------
+    UserError
+        With the name, and the hook that may be meant.
+    """
+    theirs = [*takewhile(lambda parent: not parent.__module__.startswith(_PACKAGE), kind.__mro__)]
+    hooks = {name for base in kind.__mro__[len(theirs) :] for name in vars(base)}
+    plain = {_plainly(hook): hook for hook in hooks if not hook.startswith("_")}
+    for parent, name in ((one, name) for one in theirs for name in vars(one)):
+        close = get_close_matches(_plainly(name), plain, n=1, cutoff=_ALIKE)
+        if close and not name.startswith("_") and name not in hooks and not _is_used(name, parent):
+            raise UserError(
+                f"{parent.__name__}.{name} is no hook, and nothing calls it: did you mean "
+                f"{plain[close[0]]!r}?",
+                "own-method-wrong",
+            )
+    named = (getattr(kind, name, None) for name in ("policy_class", "data_class"))
+    for other in named:
+        if isinstance(other, type):
+            refuse_misspelled(other)
+
+
+def _plainly(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _is_used(name: str, kind: type) -> bool:
+    """Whether the module of a class uses an attribute of a name, beside that of ``super()``."""
+    try:
+        source = inspect.getsource(sys.modules[kind.__module__])
+    except (OSError, TypeError, KeyError):
+        return False
+    return re.search(rf"(?<!super\(\))\.{name}\b", source) is not None

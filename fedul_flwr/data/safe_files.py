@@ -5,6 +5,7 @@ Decoded data are built once, then memory-mapped by every process.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import hashlib
@@ -12,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import tempfile
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -144,7 +146,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Write ``content``, text as UTF-8; ``path`` is always the complete old or new file."""
     if isinstance(content, str):
         # Names of classes and folders can contain lone surrogates, which UTF-8 cannot encode.
-        content = content.encode("utf-8", "replace")
+        content = content.encode("utf-8", "backslashreplace")  # names stay different
     replace_file(path, lambda part: part.write_bytes(content))
 
 
@@ -274,9 +276,24 @@ were decoded wrongly."""
 
 
 def cache_directory() -> Path:
-    """Return the folder for decoded data: ``$FEDUL_CACHE``, else ``~/.cache/fedul-flwr``."""
-    named = os.environ.get("FEDUL_CACHE")
-    return Path(named).expanduser() if named else Path.home() / ".cache" / "fedul-flwr"
+    """Return the folder for decoded data: ``$FEDUL_CACHE``, else ``~/.cache/fedul-flwr``.
+
+    A user without a home gets one that goes when this process ends.
+    """
+    if named := os.environ.get("FEDUL_CACHE"):
+        return Path(named).expanduser()
+    try:
+        return Path.home() / ".cache" / "fedul-flwr"
+    except RuntimeError:
+        folder = tempfile.mkdtemp(prefix="fedul-flwr-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    print(
+        f"This user has no home folder: decoded data are in {folder} until the end. Set HOME or "
+        "FEDUL_CACHE to have them again.",
+        file=sys.stderr,
+    )
+    os.environ["FEDUL_CACHE"] = folder  # for processes that are started, too
+    return Path(folder)
 
 
 def cache_key(identity: object, files: Iterable[Path] = ()) -> str:

@@ -82,7 +82,8 @@ def _digest(files: Iterable[Path], folder: Path | None) -> str:
     for file in files:
         name = file.relative_to(folder).as_posix() if folder else file.name
         with suppress(OSError):  # the run itself says what it cannot read
-            total.update(f"{name}\0{_file_digest(file, cache_key('', [file]))}\0".encode())
+            line = f"{name}\0{_file_digest(file, cache_key('', [file]))}\0"
+            total.update(line.encode(errors="surrogateescape"))  # names that are no UTF-8
     return total.hexdigest()
 
 

@@ -18,6 +18,7 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.base import error_in_words, user_code_trace
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.seeds import remember_draws
 from fedul_flwr.engine.message_log import TO_CLIENT, TO_SERVER, MessageLog
 from fedul_flwr.engine.shell import plain_log
 from fedul_flwr.errors import in_one_sentence
@@ -164,7 +165,11 @@ class InProcessGrid(LocalGrid):
         spool = Spool()
         trains = {message.metadata.message_type for message in messages} == {"train"}
         go_through = self._lanes.map if self._lanes is not None and trains else map
-        return [spool.add(reply) for reply in go_through(self._answer, messages)]
+        restore_draws = remember_draws()  # lanes leave generators as whichever ends last
+        try:
+            return [spool.add(reply) for reply in go_through(self._answer, messages)]
+        finally:
+            restore_draws()
 
     def _answer(self, message: Message) -> Message:
         context = self.contexts[message.metadata.dst_node_id]

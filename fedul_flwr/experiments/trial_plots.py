@@ -26,6 +26,7 @@ from fedul_flwr.results.figure_style import (
     mark_empty,
     new_figure,
     one_line,
+    plain,
     scale_errors,
     set_title,
     style,
@@ -34,6 +35,7 @@ from fedul_flwr.results.figure_style import (
 _NAME_LENGTH = 32
 
 
+@plain()
 def compare_figure(rows: Sequence[Row]) -> Figure:
     """Plot a comparison: on the left errors over rounds, on the right the errors of all seeds.
 
@@ -131,6 +133,7 @@ def _draw_ends(axes: Axes, rows: Sequence[Row]) -> None:
     axes.grid(visible=False, axis="y")
 
 
+@plain()
 def column_figure(table: Table, column: str, kind: Kind, runs: pd.DataFrame) -> Figure:
     """Plot the mean test error over the rounds of every row of a column that has a run."""
     size, tuned = kind

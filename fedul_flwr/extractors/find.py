@@ -24,6 +24,7 @@ from fedul_flwr.data.safe_files import (
     open_array,
     write_blocks,
 )
+from fedul_flwr.data.seeds import draws_of
 from fedul_flwr.data.sources import META, TEST_INPUTS, TRAIN_INPUTS
 from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
@@ -90,7 +91,7 @@ def _custom_extractor(name: str) -> Extractor:
     version = sha256(module.read_bytes()).hexdigest() if module.is_file() else ""
 
     def compute(points: Inputs) -> NDArray[np.float32]:
-        with user_code(what):
+        with user_code(what), draws_of(0, "features"):  # the same for all points, everywhere
             taken = np.asarray(points)
             if taken.dtype.kind == "S":
                 taken = np.char.decode(taken, "utf-8")

@@ -21,7 +21,7 @@ from fedul_flwr import learning
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, options_of
 from fedul_flwr.config.shared import ModelOptions
-from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.seeds import derived_seed, draws_of, stream
 from fedul_flwr.data.types import (
     Arrays,
     Content,
@@ -294,6 +294,7 @@ class Client(NumPyClient, Generic[D]):
         config : values that the server sent.
         received : arrays that it sent beside the model, by name of their record.
         """
+        from fedul_flwr.learning.device import seed_draws
         from fedul_flwr.learning.lanes import current
         from fedul_flwr.learning.local import tensors_of
 
@@ -304,11 +305,14 @@ class Client(NumPyClient, Generic[D]):
             begun = stage.start(begun, round.number)
         learning.load_arrays(model, begun)
         arrays.clear()
-        task = self.task(round.in_tensors())
-        if task.batches.num_points == 0:  # the unchanged model, with weight 0
-            arrays = learning.dump_arrays(model)
-            return {ARRAYS: arrays, WEIGHT: 0, LOSS: 0.0, STEPS: 0, NORMALIZER: 0.0}
-        payload = self._trained(model, task, round)
+        purpose = self.settings.seed, "task", round.number, self.node.partition_id
+        with draws_of(*purpose):
+            seed_draws(round.plan.device, derived_seed(*purpose))  # a GPU's, too
+            task = self.task(round.in_tensors())
+            if task.batches.num_points == 0:  # the unchanged model, with weight 0
+                arrays = learning.dump_arrays(model)
+                return {ARRAYS: arrays, WEIGHT: 0, LOSS: 0.0, STEPS: 0, NORMALIZER: 0.0}
+            payload = self._trained(model, task, round)
         learning.release_freed_memory()
         on_device = current() is not None and not self.settings.sums_updates
         trained = tensors_of(model) if on_device else learning.dump_arrays(model)

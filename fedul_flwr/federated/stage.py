@@ -15,6 +15,7 @@ from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.base import load_reference, setting_error
+from fedul_flwr.config.methods import refuse_misspelled
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays, Content, Floats, Value
 from fedul_flwr.errors import UserError
@@ -232,4 +233,6 @@ def _loaded(name: str) -> type[Stage]:
     if not (isinstance(stage, type) and issubclass(stage, Stage)):
         why = "it is no subclass of fedul_flwr.method.Stage"
         raise setting_error("stage", name, why, "own-method-wrong")
+    for side in (stage, stage.server, stage.client):
+        refuse_misspelled(side)  # type: ignore[arg-type]
     return stage

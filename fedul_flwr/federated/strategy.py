@@ -7,6 +7,7 @@ failures, and has hooks for methods. Flower's ``start`` is used as it is.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import INFO
@@ -30,6 +31,7 @@ from fedul_flwr.config.base import (
     AUTO,
     OnlyWith,
     checked_prior,
+    nearest,
     only_with,
     only_without,
 )
@@ -274,14 +276,20 @@ class Strategy(FlowerStrategy):
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """State that a resumed run needs: :attr:`state`, and that of the base."""
         flat = {BASE + name: array for name, array in dump_base_state(self.base).items()}
+        first = self._first_state()
         for name, value in self.state.items():
+            if name not in first:
+                raise _lost(self, name, f"is not declared in state{nearest(name, first)}")
+            if isinstance(value, dict) != isinstance(first[name], dict) and value is not None:
+                raise _lost(self, name, "is arrays by name at first or now, but not both")
             if isinstance(value, dict):
                 flat |= {f"{name}/{key}": array for key, array in value.items()}
             elif value is not None:
-                flat[name] = np.asarray(value)
+                flat[name] = _as_numbers(self, name, value)
         for stage in self.stages:
             prefix = _prefix(stage)
-            flat |= {prefix + name: np.asarray(value) for name, value in stage.state.items()}
+            state = stage.state.items()
+            flat |= {prefix + name: _as_numbers(stage, name, value) for name, value in state}
         return flat
 
     def resume(self, state: Mapping[str, NDArray[Any]], rounds_done: int) -> None:
@@ -289,8 +297,11 @@ class Strategy(FlowerStrategy):
         self.round_offset = self.record.round = rounds_done
         load_base_state(self.base, below(BASE, state))
         for name, first in self._first_state().items():
-            is_mapping = isinstance(first, dict)
-            self.state[name] = below(f"{name}/", state) if is_mapping else state.get(name, first)
+            if isinstance(first, dict):
+                self.state[name] = below(f"{name}/", state)
+            elif name in state:
+                plain = isinstance(first, int | float | list)
+                self.state[name] = state[name].tolist() if plain else state[name]
         for stage in self.stages:
             stage.state |= below(_prefix(stage), state)
 
@@ -299,7 +310,8 @@ class Strategy(FlowerStrategy):
         first: dict[str, Any] = {}
         for name, value in type(self).state.items():
             is_part = isinstance(value, Part)
-            first[name] = ({} if value.is_group else value.zeros(sizes)) if is_part else value
+            zeros = ({} if value.is_group else value.zeros(sizes)) if is_part else None
+            first[name] = zeros if is_part else copy.deepcopy(value)
         return first
 
     # For methods
@@ -533,6 +545,24 @@ class Strategy(FlowerStrategy):
 def _prefix(stage: ServerStage) -> str:
     """Of a stage's state among the arrays that a run resumes from."""
     return f"stage/{type(stage).__module__}/{type(stage).__name__}/"
+
+
+def _lost(of: object, name: str, why: str) -> UserError:
+    return UserError(
+        f"self.state[{name!r}] of {type(of).__name__} {why}: a run that resumes would lose it.",
+        "own-method-wrong",
+    )
+
+
+def _as_numbers(of: object, name: str, value: Any) -> NDArray[Any]:
+    """A value of somebody's state as a file can have it."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of several lengths
+        array = np.array("")
+    if array.dtype.kind not in "biufc":
+        raise _lost(of, name, f"is a {type(value).__name__}, and must be numbers")
+    return array
 
 
 def require(settings: RunConfig, *rules: OnlyWith) -> None:

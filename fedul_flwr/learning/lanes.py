@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedul_flwr.config.base import AUTO
+from fedul_flwr.data.seeds import draws_beside_torch, remember_draws
 from fedul_flwr.learning.device import choose_device
 from fedul_flwr.learning.task import Batch
 
@@ -97,13 +98,13 @@ class Lane:
 
     def wait(self) -> None:
         """Let others compute until the GPU has done all that this lane has ordered."""
-        until_done, draws = self._ordered(), torch.get_rng_state()
+        until_done, restore_draws = self._ordered(), remember_draws()
         _baton.release()
         try:
             until_done()
         finally:
             self._begin()
-            torch.set_rng_state(draws)  # others have seeded it
+            restore_draws()  # others have seeded them
 
     def _ordered(self) -> Callable[[], object]:
         """A function that waits for the GPU."""
@@ -450,7 +451,8 @@ class Recorded:
         if record is None:
             return static, as_it_is, results
         state = [*tensors, *self._model.parameters(), *self._model.buffers()]
-        before, draws = [tensor.detach().clone() for tensor in state], _draws(device)
+        before = [tensor.detach().clone() for tensor in state]
+        restore_draws, drawn = _draws(device), draws_beside_torch()
         undo = self._form.remember()
         try:
             with _NoWaiting():  # type: ignore[no-untyped-call]
@@ -461,6 +463,8 @@ class Recorded:
                 map(id, tensors)
             ):
                 raise UnrecordableError("it stores something new in place of what it refers to")
+            if draws_beside_torch() != drawn:
+                raise UnrecordableError("it draws from a generator of Python or NumPy")
             run = record(as_it_is)
         except (UnrecordableError, RuntimeError) as reason:
             _say(self._method, str(reason).strip().splitlines()[0].rstrip("."))
@@ -469,7 +473,7 @@ class Recorded:
         with torch.no_grad():
             for tensor, value in zip(state, before, strict=True):
                 tensor.copy_(value)
-        _set_draws(draws)
+        restore_draws()
         return static, run, results
 
 
@@ -479,15 +483,17 @@ def _copy(into: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         torch._foreach_copy_([a.detach() for a, _ in pairs], [b.detach() for _, b in pairs])
 
 
-def _draws(device: torch.device) -> tuple[Tensor, Tensor | None]:
+def _draws(device: torch.device) -> Callable[[], None]:
+    """A function that sets all generators to what they are now."""
+    restore = remember_draws()
     of_gpu = torch.cuda.get_rng_state() if device.type == "cuda" else None
-    return torch.get_rng_state(), of_gpu
 
+    def restore_all() -> None:
+        restore()
+        if of_gpu is not None:
+            torch.cuda.set_rng_state(of_gpu)
 
-def _set_draws(state: tuple[Tensor, Tensor | None]) -> None:
-    torch.set_rng_state(state[0])
-    if state[1] is not None:
-        torch.cuda.set_rng_state(state[1])
+    return restore_all
 
 
 class _NoWaiting(TorchDispatchMode):  # type: ignore[no-untyped-call]

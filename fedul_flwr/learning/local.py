@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from fedul_flwr.config.base import load_reference, user_code
+from fedul_flwr.config.base import load_reference, user_code, without_exit
 from fedul_flwr.config.shared import OPTIMIZERS
 from fedul_flwr.data.types import Arrays, Inputs
 from fedul_flwr.errors import UserError
@@ -383,6 +383,7 @@ def _optimizer_by_reference(weights: Sequence[nn.Parameter], plan: LocalPlan) ->
     return optimizer
 
 
+@without_exit("A prediction")
 def predict_logits(
     model: nn.Module,
     stored: Inputs,

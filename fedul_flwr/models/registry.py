@@ -12,6 +12,7 @@ from fedul_flwr.config.base import load_reference, nearest, shown, user_code
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.shared import ModelOptions, split_extension
 from fedul_flwr.data.cores import exclusive
+from fedul_flwr.data.seeds import draws_of
 from fedul_flwr.data.types import InputShape, network_shape
 from fedul_flwr.errors import UserError
 from fedul_flwr.models import cnns, resnets
@@ -81,8 +82,8 @@ def build_model(
         )
     if plain == "mlp":
         builder = partial(mlp, options=options)
-    # Models draw weights from torch's global generator: fork it, so that the caller's is unchanged.
-    with exclusive(), torch.random.fork_rng(devices=[]):
+    # Models draw weights from global generators; the caller's stay as they are.
+    with exclusive(), draws_of(seed, "model"):
         torch.manual_seed(seed)
         if _is_own(plain):
             model = _try_reference(plain, builder, input_shape, num_classes)

@@ -23,7 +23,7 @@ from fedul_flwr.data.safe_files import output_file, write_atomically
 from fedul_flwr.data.table_files import open_parquet
 from fedul_flwr.data.types import Bools, Floats
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.figure_style import COLORS, GRAY, new_figure, set_title, style
+from fedul_flwr.results.figure_style import COLORS, GRAY, new_figure, plain, set_title, style
 from fedul_flwr.results.model_file import render
 from fedul_flwr.results.predict import NAME, class_named, load_model, open_file
 from fedul_flwr.results.report import pictures
@@ -244,6 +244,7 @@ def net_benefit(scores: Floats, is_class: Bools, at: float) -> float:
     return float((flagged & is_class).mean() - (flagged & ~is_class).mean() * at / (1 - at))
 
 
+@plain()
 def figure(scores: Floats, is_class: Bools) -> Figure:
     """ROC curve, calibration and decision curve."""
     drawn = new_figure(11, 3.6)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
-from matplotlib import rc_context
+from matplotlib import rc_context, rcParamsDefault
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -32,6 +33,14 @@ DPI = 150
 """Dots per inch of the pictures written."""
 LOG_FROM = 12.0
 """If the largest error is more than this multiple of the smallest, the axis is logarithmic."""
+
+
+@contextmanager
+def plain() -> Iterator[None]:
+    """Context, or decorator, in which figures are made and drawn: matplotlib's defaults, whatever a
+    ``matplotlibrc``, a style or a program has set."""
+    with rc_context({key: rcParamsDefault[key] for key in rcParamsDefault if key != "backend"}):
+        yield
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -63,15 +72,15 @@ def draw_formats(figure: Figure) -> dict[str, bytes]:
 
 def draw_svg(figure: Figure) -> bytes:
     """``figure`` as the content of an SVG file, reproducible, with text as paths."""
-    with rc_context({"svg.hashsalt": "fedul-flwr", "svg.fonttype": "path"}):
-        return draw(figure, "svg", metadata={"Date": None})
+    return draw(figure, "svg", metadata={"Date": None})
 
 
 def draw(figure: Figure, form: str, **options: Any) -> bytes:
     """``figure`` as the content of a file, such as ``"png"``."""
     picture = io.BytesIO()
     # Text of a PDF in TrueType fonts, which journals and editors of drawings take.
-    with rc_context({"pdf.fonttype": 42}):
+    fonts: Any = {"svg.hashsalt": "fedul-flwr", "svg.fonttype": "path", "pdf.fonttype": 42}
+    with plain(), rc_context(fonts):
         figure.savefig(picture, format=form, dpi=DPI, **options)
     return picture.getvalue()
 

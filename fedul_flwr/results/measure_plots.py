@@ -30,6 +30,7 @@ from fedul_flwr.results.figure_style import (
     line_look,
     new_figure,
     one_line,
+    plain,
     set_title,
     style,
     write_numbers,
@@ -67,6 +68,7 @@ def measure_figures(
     return figures
 
 
+@plain()
 def confusion_figure(
     matrix: Sequence[Sequence[int]], class_names: Sequence[str] | None, label: str
 ) -> Figure:
@@ -115,6 +117,7 @@ def _name_classes(axes: Axes, names: list[str], *, missing: bool) -> None:
     axes.set_yticks(range(len(names)), names, fontsize=size, parse_math=False)
 
 
+@plain()
 def reliability_figure(measures: Mapping[str, Any]) -> Figure:
     """Accuracy over confidence in bins, and the share of points in each."""
     figure = new_figure(5.6, 5.2)
@@ -166,6 +169,7 @@ def client_accuracies(run: Run) -> dict[int, float]:
     return accuracies
 
 
+@plain()
 def client_accuracy_figure(
     accuracies: Mapping[int, float], label: str, names: Mapping[int, str]
 ) -> Figure:
@@ -220,6 +224,7 @@ def label_figures(
     }
 
 
+@plain()
 def accuracy_figure(scores: Mapping[str, Any]) -> Figure:
     """Percent of correct labels, over points and balanced over classes, for each source."""
     scored = scored_sources(scores)
@@ -245,6 +250,7 @@ def accuracy_figure(scores: Mapping[str, Any]) -> Figure:
     return figure
 
 
+@plain()
 def clients_figure(scores: Mapping[str, Any]) -> Figure:
     """Percent of correct labels per client: across clients, and within the client if measured."""
     scored = scored_sources(scores)
@@ -274,6 +280,7 @@ def clients_figure(scores: Mapping[str, Any]) -> Figure:
     return figure
 
 
+@plain()
 def coverage_figure(scores: Mapping[str, Any]) -> Figure:
     """Percent of wrong labels among the most confident points, over the fraction of points."""
     figure = new_figure(7.2, 4.0)

@@ -34,6 +34,7 @@ from fedul_flwr.results.figure_style import (
     mark_empty,
     new_figure,
     one_line,
+    plain,
     scale_errors,
     set_title,
     style,
@@ -75,6 +76,7 @@ def has_priors(run: Run) -> bool:
     )
 
 
+@plain()
 def priors_figure(run: Run) -> Figure:
     """Class priors of the clients' sets as a heat map, with set sizes as bars next to it.
 
@@ -218,6 +220,7 @@ _PART_COLORS = (COLORS[3], COLORS[2], COLORS[1], COLORS[5], COLORS[0])
 _WAYS = {"down": "server to clients", "up": "clients to server"}
 
 
+@plain()
 def time_traffic_figure(run: Run) -> Figure:
     """Seconds per round (local training and the rest) and traffic per round (up and down).
 
@@ -431,6 +434,7 @@ def _loss_names(runs: Sequence[Run]) -> dict[str, str]:
     return _LOSSES | {key: key.replace("_", " ") for key in others}
 
 
+@plain()
 def _curves(
     runs: Sequence[Run],
     names: Mapping[str, str],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedul_flwr.config.method_settings import XCLPSettings
@@ -104,9 +105,13 @@ def write_labeling_summary(
 def draw_pictures(directory: store.RunDirectory) -> None:
     """Draw the plots of a run that has its summary."""
     from fedul_flwr.data.run_files.records import read_run
-    from fedul_flwr.results.plots import draw_plots
 
-    directory.replace_plots(lambda folder: draw_plots(read_run(directory.path), folder))
+    def draw(folder: Path) -> None:
+        from fedul_flwr.results.plots import draw_plots  # matplotlib reads its files at import
+
+        draw_plots(read_run(directory.path), folder)
+
+    directory.replace_plots(draw)
 
 
 def _total(lines: list[dict[str, Any]], key: str) -> Any:

@@ -24,6 +24,7 @@ from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.records import LOSSES
 from fedul_flwr.data.run_files.store import BEST_MODEL, PERSONAL, PERSONAL_MODEL
 from fedul_flwr.data.safe_files import load_arrays_of
+from fedul_flwr.data.seeds import remember_draws, seed_draws
 from fedul_flwr.data.standardize import ScaledInputs
 from fedul_flwr.data.types import Arrays, Content, Floats, Ints
 from fedul_flwr.errors import UserError
@@ -212,6 +213,8 @@ def train(
     for_clients = setup.client_setup(settings, data, directory)
     if run.scaling.value is not None:
         for_clients.values |= scaling_values(run.scaling.value)
+    restore_draws = remember_draws()
+    seed_draws(settings.seed, "strategy")
     strategy = strategy_class(
         settings,
         build_base(settings),
@@ -250,6 +253,7 @@ def train(
         log(INFO, text, strategy.record.round, settings.stop_after)
     finally:
         recorder.close()
+        restore_draws()
     of_stages = [stage.about() for stage in strategy.stages]
     about = {
         **({"stopped_early": True} if stops(recorder) else {}),
@@ -292,6 +296,7 @@ def _after_round(
 
     def after_round(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         nonlocal reached, before_model, chance
+        seed_draws(recorder.settings.seed, "server", strategy.record.round)  # of the next round
         if server_round <= 1:  # with test-prior = "sets" clients tell the priors in round 1
             shares.warning(strategy.test_prior)
         if server_round == 0:

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
     FedAvg,
@@ -161,9 +162,45 @@ def test_given_a_base_then_its_share_of_clients_trains_and_it_combines_the_updat
         run(fedul(base=FedTrimmedAvg(beta=0.25)), client, clients=3, rounds=1)
 
 
+class Seen(FedAvg):
+    """Remembers the models that it combines."""
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        listed = list(replies)
+        self.models = [one.content["arrays"].to_torch_state_dict() for one in listed]
+        return super().aggregate_train(server_round, listed)
+
+
+@pytest.mark.parametrize(
+    ("stated", "shares"),
+    [
+        ({}, (40 / 120, 80 / 120)),  # as Flower: 2 sets of 20 points, and 2 of 40
+        ({"client_weights": "uniform"}, (0.5, 0.5)),
+    ],
+)
+def test_given_clients_of_40_and_80_points_then_they_count_as_the_log_says(
+    stated: dict[str, Any], shares: tuple[float, float], caplog: pytest.LogCaptureFixture
+) -> None:
+    def client(context: Context) -> ff.FedULClient:
+        count = 20 * (1 + int(context.node_config["partition-id"]))
+        return ff.FedULClient([points(1, 0.8, count), points(2, 0.2, count)], PRIORS)
+
+    strategy = fedul(base=Seen(), settings=stated)
+    arrays = run(strategy, ff.make_client_app(client), rounds=1).arrays.to_torch_state_dict()
+    small, large = strategy.base.models
+    for name, array in arrays.items():
+        torch.testing.assert_close(array, shares[0] * small[name] + shares[1] * large[name])
+    assert ("by their points" in caplog.text) == (not stated)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"base": FedAvg(weighted_by_key="loss")}, "weighted_by_key must be 'num-examples'"),
+        (
+            {"base": FedAvg(evaluate_metrics_aggr_fn=lambda records, key: MetricRecord())},
+            "evaluate_metrics_aggr_fn is never called",
+        ),
         ({"classes": 1}, "classes is 1; two or more"),
         ({"model": lambda shape, classes: None}, "at the top of a module"),
         ({"settings": {"local_epoch": 1}}, "Unknown setting 'local-epoch'.*'local-epochs'"),
@@ -250,3 +287,29 @@ def test_given_any_base_then_it_combines_or_is_refused_at_once() -> None:
     for base in (FedAvg(arrayrecord_key="model"), QFedAvg(client_learning_rate=0.1), Scaffold()):
         with refuses("argument-not-allowed"):
             fedul(base=base)
+
+
+def test_given_an_earlier_app_first_on_the_path_then_the_module_of_the_bundle_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = (
+        "import fedul_flwr as ff\n"
+        "import helper_of_two_apps\n"
+        "def client(context): ...\n"
+        "client_app = ff.make_client_app(client)\n"
+        "whose = {name!r}, helper_of_two_apps.whose\n"
+    )
+    bundle = tmp_path / "home" / "apps" / "me.second.1.0.0.12345678"
+    for name, folder in (("first", tmp_path / "first"), ("second", bundle)):
+        folder.mkdir(parents=True)
+        (folder / "module_of_two_apps.py").write_text(source.format(name=name))
+        (folder / "helper_of_two_apps.py").write_text(f"whose = {name!r}\n")
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "first"), *sys.path, str(bundle)])
+    assert importlib.import_module("module_of_two_apps").whose == ("second", "second")
+    for name in ("module_of_two_apps", "helper_of_two_apps"):
+        monkeypatch.delitem(sys.modules, name)
+    # Without a bundle of the run, as in a program of one's own, it is what Python finds.
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one != str(bundle)])
+    importlib.invalidate_caches()
+    assert importlib.import_module("module_of_two_apps").whose == ("first", "first")

@@ -1,12 +1,13 @@
 """What an operator sees of a consortium: figures, a line about health, logs in one form."""
 
+import inspect
 import json
 import os
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +15,7 @@ from typing import Any, cast
 import psutil
 import pytest
 from flwr.serverapp import Grid
+from flwr.supercore.exit import flwr_exit
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedul_flwr.config.run_config import parse_flat
@@ -103,17 +105,26 @@ def test_given_a_killed_process_that_nobody_has_asked_for_then_its_run_has_died(
     server.communicate()
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def of_flower() -> None:
+    """As Flower's handler of signals ends a run that is stopped, which itself ends the process."""
+    exec(compile("raise SystemExit(0)", str(inspect.getsourcefile(flwr_exit)), "exec"))
+
+
+def of_keyboard() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("stop", [of_keyboard, of_flower])
 def test_given_an_interrupted_run_then_health_says_that_it_has_stopped(
-    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: Callable[[], None]
 ) -> None:
     def train(*_: Any) -> None:
         assert "first: training" in get(f"{endpoint}/health")
-        raise stop
+        stop()
 
     monkeypatch.setattr("fedul_flwr.server_app.train", train)
     settings = parse_flat({"dataset": "digits", "output": str(tmp_path / "first")})
-    with pytest.raises(stop):
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
         serve(cast(Grid, None), settings)
     assert "first: stopped, 0 of 30 rounds" in get(f"{endpoint}/health")
     assert figures(endpoint)["fedul_training"] == 0

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,6 +55,16 @@ def test_given_own_function_then_it_gets_points_as_they_are_stored(module: Modul
     assert found.tolist() == [[0, 0.5, 1, 1.5], [2, 2.5, 3, 3.5]]
     assert np.array_equal(seen[0], IMAGES)
     assert find_extractor("somebodys:function", "cpu", "float32").num_features((4, 4, 3)) == 48
+
+
+def test_given_a_function_that_draws_then_it_draws_the_same_for_all_points(
+    module: ModuleType,
+) -> None:
+    def project(points: Any) -> Any:
+        return points.reshape(len(points), -1) @ np.random.rand(4, 2)  # noqa: NPY002
+
+    module.function = project  # type: ignore[attr-defined]
+    assert own("function").tolist() == own("function").tolist()
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 
 from fedul_flwr.data.run_files.records import Run, read_run
+from fedul_flwr.results.figure_style import draw_svg
 from fedul_flwr.results.measure_plots import (
     accuracy_figure,
     confusion_figure,
@@ -19,6 +21,7 @@ from fedul_flwr.results.plots import (
     error_figure,
     loss_figure,
     priors_figure,
+    run_figures,
     time_traffic_figure,
 )
 from fedul_flwr.run.measures import measures
@@ -69,6 +72,26 @@ def test_lines_of_errors_and_losses_are_the_metrics(run: Run) -> None:
     assert lines[f"best round: {best} (test error {error:.2f} %)"] == ([best], [error])
     assert axes.get_xlabel() == "round"
     assert axes.get_ylabel().startswith("error (%)")
+
+
+def test_given_somebodys_style_then_the_pictures_are_the_same(run: Run) -> None:
+    somebodys = {
+        "text.usetex": True,
+        "font.size": 20.0,
+        "font.family": "monospace",
+        "axes.facecolor": "black",
+        "axes.grid.axis": "x",
+        "savefig.bbox": "tight",
+        "savefig.transparent": True,
+        "figure.figsize": (2.0, 2.0),
+        "lines.linewidth": 9.0,
+        "xtick.labelsize": 30.0,
+    }
+    ours = {name: draw_svg(figure) for name, figure in run_figures(run).items()}
+    with rc_context(somebodys):
+        drawn = {name: draw_svg(figure) for name, figure in run_figures(run).items()}
+        assert rcParams["font.size"] == 20.0  # theirs stays theirs
+    assert drawn == ours
 
 
 def test_priors_rows_are_the_sets_in_percent(run: Run) -> None:

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache, wraps
 from pathlib import Path
@@ -21,9 +22,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
+from fedul_flwr.config.base import without_exit
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.seeds import draws_of
 from fedul_flwr.data.types import Arrays, Content
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.asked import Asked
@@ -120,6 +123,17 @@ SIMULATION_KEYS = frozenset(("partition-id", "num-partitions"))
 """The only keys that Flower's simulation puts into a node config."""
 
 
+def _draws(client: Client[Any], *purpose: object) -> AbstractContextManager[None]:
+    """Context of global generators as they are in this message again, if a simulation resumes.
+
+    On an owner's device nobody may know them: a stage may draw noise that protects it.
+    """
+    if client.node.data:
+        return nullcontext()
+    name = "/".join(map(str, purpose))
+    return draws_of(client.settings.seed, name, client.node.partition_id)
+
+
 def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp:
     """Flower's ClientApp; ``build`` creates a client for every message.
 
@@ -147,12 +161,13 @@ def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp
         if not client.settings.sums_updates:
             door.require_no_sum("an update")
         asked = Asked({ARRAYS: dict(arrays), **received}, config, client.alone)
-        for stage in client.stages:
-            stage.before(asked, shares)
-        del asked  # stages that need it have it
-        payload = client.train(arrays, config, received)
-        for stage in client.stages:
-            payload = stage.after(payload)
+        with _draws(client, TRAIN, config["server-round"]):
+            for stage in client.stages:
+                stage.before(asked, shares)
+            del asked  # stages that need it have it
+            payload = client.train(arrays, config, received)
+            for stage in client.stages:
+                payload = stage.after(payload)
         payload |= {STARTED: started, ENDED: time.time(), PROCESS: os.getpid()}
         reply = update_content(payload, reports_of(client.settings))
         return Message(door.leaving(TRAIN, reply), reply_to=message)
@@ -165,7 +180,8 @@ def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp
         door.require_approval()
         arrays, config = _unpack(message, client)
         check_model(client, arrays, int(config["server-round"]) + 1)
-        loss, num_examples, _ = client.evaluate(list(arrays.values()), config)
+        with _draws(client, EVALUATE, config["server-round"]):
+            loss, num_examples, _ = client.evaluate(list(arrays.values()), config)
         record = MetricRecord({WEIGHT: num_examples, LOSS: loss})
         reply = RecordDict({METRICS: record})
         return Message(door.leaving(EVALUATE, reply), reply_to=message)
@@ -180,7 +196,8 @@ def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp
         waiting = door.ask_owner(content) if name == SETUP else None
         if name not in (DESCRIBE, SETUP, END):
             door.require_approval()
-        answer = waiting or client.on_phase(name, content)
+        with _draws(client, name, content.values.get("round")):
+            answer = waiting or client.on_phase(name, content)
         return Message(door.leaving(name, to_records(answer)), reply_to=message)
 
     return app
@@ -192,7 +209,8 @@ def _hide_private_errors(answer: Answer) -> Answer:
     @wraps(answer)
     def guarded(message: Message, context: Context) -> Message:
         try:
-            return answer(message, context)
+            with without_exit("A client"):
+                return answer(message, context)
         except Exception as error:
             harmless = isinstance(error, UserError) and not isinstance(error, OwnDataError)
             if harmless or context.node_config.keys() <= SIMULATION_KEYS:
