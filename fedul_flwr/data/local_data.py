@@ -25,7 +25,9 @@ from fedul_flwr.data.csv_files import read_rows
 from fedul_flwr.data.decode import (
     IMAGE_SUFFIXES,
     file_images,
+    identity,
     list_images,
+    refuse_shared,
     refuse_unused_range,
 )
 from fedul_flwr.data.safe_files import (
@@ -261,6 +263,7 @@ def client_folders(path: str | Path, num_clients: int) -> list[Path]:
             "number-of-clients",
             setting="client-data",
         )
+    refuse_shared({folder.name: [folder] for folder in folders})
     return folders
 
 
@@ -541,11 +544,13 @@ def load_partly_labeled(
     names = list(map(composed, points.names(len(copy.inputs))))
     notes: tuple[str, ...] = ()
     if by_folder:
+        of_classes = [entry for entry in visible(root) if entry.is_dir()]
+        refuse_shared({folder.name: list_images(folder) for folder in of_classes})
         classes = {name: k for k, name in enumerate(class_names)}
         of_folders = [classes.get(name.partition("/")[0], UNLABELED) for name in names]
         labels = np.array(of_folders, dtype=np.int64)
     elif known_labels or labels_file.exists():
-        labels, notes = _read_labels(labels_file, names, class_names)
+        labels, notes = _read_labels(labels_file, names, class_names, points)
     else:
         labels = np.full(len(names), UNLABELED, dtype=np.int64)
         folders = f", and no folder is called {' or '.join(class_names)}"
@@ -601,7 +606,7 @@ def _find_points(root: Path, apart: Collection[Path], shape: InputShape) -> Poin
 
 
 def _read_labels(
-    file: Path, names: Sequence[str], class_names: Sequence[str]
+    file: Path, names: Sequence[str], class_names: Sequence[str], points: PointFiles
 ) -> tuple[Ints, tuple[str, ...]]:
     """The label of each of ``names``, ``-1`` for none, and a note if the file is unusual."""
     labels = np.full(len(names), UNLABELED, dtype=np.int64)
@@ -614,6 +619,9 @@ def _read_labels(
         row[0] if row[0] in numbers else row[0].replace("\\", "/").removeprefix("./")
         for row in rows[1:]
     ]
+    if not points.is_table and not numbers.keys() >= set(named):  # by a link
+        of_file = {identity(path): name for path, name in zip(points.files, names, strict=True)}
+        named = [of_file.get(identity(points.path / name), name) for name in named]
     odd = [name for name in named if name not in numbers]
     if odd or rows[0] != ["name", "label"]:
         what = f"names {odd[0]!r}" if odd else f"has the columns {', '.join(rows[0])}"
