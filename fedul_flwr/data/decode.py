@@ -240,7 +240,7 @@ def file_images(where: str, files: Sequence[Path]) -> EncodedImages:
 def list_images(folder: Path, besides: Collection[Path] = ()) -> list[Path]:
     """All files under ``folder`` except ``besides``, sorted by path, each once whatever links lead
     to it; others than images are refused."""
-    images = [image for image in _files_once(folder) if image not in besides]
+    images = [image for image in files_once(folder) if image not in besides]
     if odd := [image for image in images if not image.name.lower().endswith(IMAGE_SUFFIXES)]:
         raise UserError(
             f"{odd[0]} is not an image; only {', '.join(IMAGE_SUFFIXES)} files may lie in a folder "
@@ -250,7 +250,7 @@ def list_images(folder: Path, besides: Collection[Path] = ()) -> list[Path]:
     return images
 
 
-def _files_once(folder: Path) -> list[Path]:
+def files_once(folder: Path) -> list[Path]:
     """Visible files under ``folder``, sorted. Of several paths to a file one without links counts,
     of several such the first."""
     files: list[tuple[bool, Path, Identity]] = []
@@ -336,7 +336,21 @@ def decode_image(
 ) -> Bytes:
     """Decode one image and convert it to ``shape``."""
     with _open(name, content, window) as image:
-        return to_shape(upright(_to_8_bits(image, bits), image), shape)
+        converted = upright(_to_8_bits(image, bits), image)
+        # Proportions of organs are signs of illness. Only DICOM has no format of Pillow.
+        return to_shape(converted, shape) if image.format else _padded(converted, shape)
+
+
+def _padded(image: Image.Image, shape: Shape) -> Bytes:
+    """The pixels of an image as large as fits into ``shape``, in the middle of black."""
+    height, width, channels = shape
+    scale = min(height / image.height, width / image.width)
+    rows, columns = (max(1, round(scale * side)) for side in (image.height, image.width))
+    pixels = np.zeros(shape, np.uint8)
+    top, left = (height - rows) // 2, (width - columns) // 2
+    inside = to_shape(image, (rows, columns, channels))
+    pixels[top : top + rows, left : left + columns] = inside
+    return pixels
 
 
 def upright(converted: Image.Image, image: Image.Image) -> Image.Image:
