@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from heapq import heappop, heappush
 from io import BytesIO
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -253,13 +255,9 @@ def file_images(where: str, files: Sequence[Path]) -> EncodedImages:
 
 
 def list_images(folder: Path, besides: Collection[Path] = ()) -> list[Path]:
-    """All files under ``folder`` except ``besides``, sorted by path; others than images are
-    refused."""
-    images: list[Path] = []
-    for parent, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = sorted(filter(is_visible, folders))
-        images += (Path(parent) / name for name in filter(is_visible, files))
-    images = sorted(image for image in images if image not in besides)
+    """All files under ``folder`` except ``besides``, sorted by path, each once whatever links lead
+    to it; others than images are refused."""
+    images = [image for image in files_once(folder) if image not in besides]
     if odd := [image for image in images if not image.name.lower().endswith(IMAGE_SUFFIXES)]:
         raise UserError(
             f"{odd[0]} is not an image; only {', '.join(IMAGE_SUFFIXES)} files may lie in a folder "
@@ -267,6 +265,62 @@ def list_images(folder: Path, besides: Collection[Path] = ()) -> list[Path]:
             "folder-layout",
         )
     return images
+
+
+def files_once(folder: Path) -> list[Path]:
+    """Visible files under ``folder``, sorted. Of several paths to a file one without links counts,
+    of several such the first."""
+    files: list[tuple[bool, Path, Identity]] = []
+    waiting, walked = [(False, folder)], set()
+    while waiting:  # links last, as what they lead to may be there without them
+        behind_link, parent = heappop(waiting)
+        if (mark := identity(parent)) in walked:
+            continue
+        walked.add(mark)
+        try:
+            entries = [entry for entry in os.scandir(parent) if is_visible(entry.name)]
+        except OSError as error:
+            raise UserError(
+                f"{parent} cannot be read ({reason(error)}).", "folder-missing"
+            ) from error
+        for entry in entries:
+            path, is_link = parent / entry.name, behind_link or entry.is_symlink()
+            # A path is asked where a link may lead to itself.
+            if path.is_dir() if entry.is_symlink() else entry.is_dir():
+                heappush(waiting, (is_link, path))
+            else:
+                files.append((is_link, path, identity(path)))
+    first: dict[Identity, Path] = {}
+    for _, path, mark in sorted(files, key=itemgetter(0, 1)):
+        first.setdefault(mark, path)
+    return sorted(first.values())
+
+
+Identity = tuple[int, int] | Path
+"""What is equal for two paths to one file: device and number, or a path that leads nowhere."""
+
+
+def identity(path: Path) -> Identity:
+    """What ``path`` leads to."""
+    try:
+        about = path.stat()
+    except OSError:  # a link to nothing, or to itself: reading it says so
+        return path
+    return (about.st_dev, about.st_ino) if about.st_ino else path.resolve()
+
+
+def refuse_shared(groups: Mapping[str, Iterable[Path]]) -> None:
+    """Refuse files that lie in two of ``groups``, by names of these."""
+    first: dict[Identity, tuple[str, Path]] = {}
+    for name, files in groups.items():
+        for file in files:
+            other, path = first.setdefault(identity(file), (name, file))
+            if other != name:
+                raise UserError(
+                    f"{path} and {file} are one file by a link, in {other} and in {name}: points "
+                    "count once, so remove one.",
+                    "files-contradict",
+                )
 
 
 class Inspected(NamedTuple):
@@ -283,6 +337,7 @@ def inspect_image(name: str, content: bytes | Path) -> Inspected:
         if is_dicom(content):
             return Inspected(dicom_size(content), color=False, deep=False)
     with _open(name, content) as image:
+        _read_late_tag(image, content)
         width, height = image.size
         if _orientation(image) >= 5:  # rotated by 90 degrees
             width, height = height, width
@@ -298,19 +353,39 @@ def decode_image(
 ) -> Bytes:
     """Decode one image and convert it to ``shape``."""
     with _open(name, content, window) as image:
-        return to_shape(upright(_to_8_bits(image, bits), image), shape)
+        converted = upright(_to_8_bits(image, bits), image)
+        # Proportions of organs are signs of illness. Only DICOM has no format of Pillow.
+        return to_shape(converted, shape) if image.format else _padded(converted, shape)
+
+
+def _padded(image: Image.Image, shape: Shape) -> Bytes:
+    """The pixels of an image as large as fits into ``shape``, in the middle of black."""
+    height, width, channels = shape
+    scale = min(height / image.height, width / image.width)
+    rows, columns = (max(1, round(scale * side)) for side in (image.height, image.width))
+    pixels = np.zeros(shape, np.uint8)
+    top, left = (height - rows) // 2, (width - columns) // 2
+    inside = to_shape(image, (rows, columns, channels))
+    pixels[top : top + rows, left : left + columns] = inside
+    return pixels
 
 
 def upright(converted: Image.Image, image: Image.Image) -> Image.Image:
     """``converted`` by the orientation of the ``image`` that it was made from."""
     image.load()  # in a PNG the tag may stand behind the pixels
-    if _orientation(image) <= 1:
-        return converted
-    from PIL import ImageOps
+    from PIL.Image import Transpose
 
-    # The conversion may have lost the tag.
-    converted.info["exif"] = image.info["exif"]
-    return ImageOps.exif_transpose(converted)
+    turns = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }
+    orientation = _orientation(image)
+    return converted.transpose(turns[orientation]) if orientation > 1 else converted
 
 
 def to_shape(image: Image.Image, shape: Shape) -> Bytes:
@@ -393,10 +468,31 @@ def _refuse_several(image: Image.Image) -> None:
 
 
 def _orientation(image: Image.Image) -> int:
-    """Return the camera's orientation tag, 1 (upright) to 8; `datasets` also applies it."""
-    if "exif" not in image.info:
+    """The camera's orientation tag, 1 (upright) to 8; `datasets` also applies it.
+
+    What is no such tag counts as 1, as for viewers: other numbers, unreadable tags, XMP.
+    """
+    from PIL.Image import Exif
+
+    tags = Exif()
+    try:
+        tags.load(image.info.get("exif", b""))
+        value = tags.get(_ORIENTATION)
+    except Exception:  # broken tags may raise anything, and say nothing
         return 1
-    return int(image.getexif().get(_ORIENTATION, 1))
+    return value if isinstance(value, int) and 1 <= value <= 8 else 1
+
+
+def _read_late_tag(image: Image.Image, content: bytes | Path) -> None:
+    """Load a PNG whose tags stand behind its pixels, which Pillow reads with these."""
+    if image.format != "PNG" or "exif" in image.info:
+        return
+    with BytesIO(content) if isinstance(content, bytes) else content.open("rb") as file:
+        file.seek(len(b"\x89PNG\r\n\x1a\n"))
+        while len(head := file.read(8)) == 8 and head[4:] != b"eXIf":
+            file.seek(int.from_bytes(head[:4]) + 4, os.SEEK_CUR)
+    if head[4:] == b"eXIf":
+        image.load()
 
 
 def _has_color(image: Image.Image) -> bool:

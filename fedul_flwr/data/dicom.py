@@ -1,7 +1,7 @@
 """Pixels of DICOM files: one gray image of 8 bits, as a viewer shows it.
 
-Nothing else of a file is used. Its header names a patient, so no value of it is in a message: what
-pydicom says of a wrong one would quote it.
+Of the rest of a file, its owner is shown size, spacing, window and modality. A header names a
+patient, so no value of it is in a message: what pydicom says of a wrong one would quote it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,32 @@ def dicom_size(content: bytes | Path) -> tuple[int, int]:
     """Height and width, by the header alone."""
     with _opened(content, pixels=False) as file:
         return int(file.Rows), int(file.Columns)
+
+
+class Facts(NamedTuple):
+    """What a header says of the image, in words."""
+
+    modality: str
+    size: str
+    spacing: str
+    window: str
+
+
+def dicom_facts(content: bytes | Path) -> Facts:
+    """What decides how an image is shown, and what a pixel is."""
+    with _opened(content, pixels=False) as file:
+        spacing = file.get("PixelSpacing") or file.get("ImagerPixelSpacing")
+        window = "a table" if file.get("VOILUTSequence") else "none"
+        if window == "none" and "WindowCenter" in file and "WindowWidth" in file:
+            center, width = (np.ravel(w)[0] for w in (file.WindowCenter, file.WindowWidth))
+            window = f"{float(center):g},{float(width):g}"
+        modality = str(file.get("Modality", ""))
+        return Facts(
+            modality if modality.isalnum() and len(modality) <= 4 else "none",
+            f"{int(file.Rows)}x{int(file.Columns)}",
+            "x".join(f"{float(part):.3g}" for part in spacing) + " mm" if spacing else "none",
+            window,
+        )
 
 
 def read_dicom(content: bytes | Path, window: tuple[float, float] | None = None) -> Bytes:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,10 +25,17 @@ from fedul_flwr.data.columns import refuse_twice
 from fedul_flwr.data.csv_files import read_rows
 from fedul_flwr.data.decode import (
     IMAGE_SUFFIXES,
+    EncodedImages,
+    Images,
     file_images,
+    files_once,
+    identity,
     list_images,
+    readable,
+    refuse_shared,
     refuse_unused_range,
 )
+from fedul_flwr.data.dicom import Facts, dicom_facts, is_dicom
 from fedul_flwr.data.safe_files import (
     build_once,
     cache_directory,
@@ -96,6 +104,9 @@ def refuse_unwritable(folder: Path, what: str) -> None:
             "file-not-writable",
         )
 
+
+_SHOWN = 8
+"""Different values of a header that are listed."""
 
 # Files with points: which there are, and how they are read.
 
@@ -261,6 +272,7 @@ def client_folders(path: str | Path, num_clients: int) -> list[Path]:
             "number-of-clients",
             setting="client-data",
         )
+    refuse_shared({folder.name: [folder] for folder in folders})
     return folders
 
 
@@ -541,11 +553,13 @@ def load_partly_labeled(
     names = list(map(composed, points.names(len(copy.inputs))))
     notes: tuple[str, ...] = ()
     if by_folder:
+        of_classes = [entry for entry in visible(root) if entry.is_dir()]
+        refuse_shared({folder.name: list_images(folder) for folder in of_classes})
         classes = {name: k for k, name in enumerate(class_names)}
         of_folders = [classes.get(name.partition("/")[0], UNLABELED) for name in names]
         labels = np.array(of_folders, dtype=np.int64)
     elif known_labels or labels_file.exists():
-        labels, notes = _read_labels(labels_file, names, class_names)
+        labels, notes = _read_labels(labels_file, names, class_names, points)
     else:
         labels = np.full(len(names), UNLABELED, dtype=np.int64)
         folders = f", and no folder is called {' or '.join(class_names)}"
@@ -601,7 +615,7 @@ def _find_points(root: Path, apart: Collection[Path], shape: InputShape) -> Poin
 
 
 def _read_labels(
-    file: Path, names: Sequence[str], class_names: Sequence[str]
+    file: Path, names: Sequence[str], class_names: Sequence[str], points: PointFiles
 ) -> tuple[Ints, tuple[str, ...]]:
     """The label of each of ``names``, ``-1`` for none, and a note if the file is unusual."""
     labels = np.full(len(names), UNLABELED, dtype=np.int64)
@@ -614,6 +628,9 @@ def _read_labels(
         row[0] if row[0] in numbers else row[0].replace("\\", "/").removeprefix("./")
         for row in rows[1:]
     ]
+    if not points.is_table and not numbers.keys() >= set(named):  # by a link
+        of_file = {identity(path): name for path, name in zip(points.files, names, strict=True)}
+        named = [of_file.get(identity(points.path / name), name) for name in named]
     odd = [name for name in named if name not in numbers]
     if odd or rows[0] != ["name", "label"]:
         what = f"names {odd[0]!r}" if odd else f"has the columns {', '.join(rows[0])}"
@@ -633,6 +650,39 @@ def _read_labels(
             )
         labels[numbers[name]] = number
     return labels, notes
+
+
+def survey_images(folder: Path, shape: InputShape) -> Iterator[str]:
+    """Lines about the DICOM files in an owner's folder, for its eyes only."""
+    facts: list[Facts] = []
+    with own_data():
+        for file in files_once(folder):
+            suffix = file.suffix.lower()
+            images: Images = file_images(file.name, [file] if suffix in IMAGE_SUFFIXES else [])
+            if suffix == ".parquet":
+                images = table_images(open_parquet(file))
+            batches = images.batches() if isinstance(images, EncodedImages) else ()
+            for name, content in chain.from_iterable(batches):
+                with readable(name):
+                    if is_dicom(content):
+                        facts.append(dicom_facts(content))
+    if not facts:
+        return
+    yield f"DICOM images: {len(facts)}"
+    for what in Facts._fields:
+        counts = Counter(getattr(one, what) for one in facts).most_common()
+        listed = ", ".join(f"{value} ({count})" for value, count in counts[:_SHOWN])
+        others = f", {len(counts) - _SHOWN} others" if len(counts) > _SHOWN else ""
+        yield f"{what}: {listed}{others}"
+    height, width = shape[:2]
+    sides = [tuple(map(int, one.size.split("x"))) for one in facts]
+    if odd := sum(rows * width != columns * height for rows, columns in sides):
+        yield (
+            f"warning: {odd} of {len(facts)} images have other proportions than {height}x{width}: "
+            "they are padded with black"
+        )
+    if len({one.spacing for one in facts}) > 1:
+        yield "warning: pixel spacings differ: the same organ is not equally large in all images"
 
 
 def survey_tables(folder: Path, options: TableOptions) -> Iterator[str]:

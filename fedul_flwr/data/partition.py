@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,13 +107,15 @@ def _by_class_shares(
     ``majority``: two majority classes per client, 2c and 2c+1 modulo K (FedUL paper, tables D.5 and
     D.6). ``majority-mild`` (the paper's main text): majorities have 0.15 to 0.25 each and the
     minorities share the rest, each below 0.08. With ``points-per-client`` (the paper's table E.10)
-    no class runs out while there are enough points.
+    no class runs out while there are enough points. What no share asks for, and what rounding down
+    leaves, is at no client, as in the paper's tables: there later clients lack whole classes.
 
     ``imbalanced``: half of client c's points are of class c modulo K (Batch-NonIID of the FedMatch
     paper). The classes before and after it, in a circle, have 0.15 each, and the others 0.2
     together, evenly; the authors' code has 0.02 and six times 0.03. With fewer than four classes
     the shares of the existing ones keep their proportions: 0.625 and twice 0.1875 for three
-    classes. No class runs out if all are equally frequent and C is a multiple of K.
+    classes. No class runs out if all are equally frequent and C is a multiple of K. Where one does,
+    points that are left fill the client, so that all points are at clients.
     """
     if (labels == UNLABELED).any():
         raise UserError(
@@ -124,9 +125,12 @@ def _by_class_shares(
         )
     rng, exact = stream(config.seed, "partition"), config.points_per_client > 0
     pools = [rng.permutation(np.flatnonzero(labels == k)) for k in range(num_classes)]
-    quota = config.points_per_client or len(labels) // num_clients
+    quotas = np.full(num_clients, config.points_per_client or len(labels) // num_clients)
+    fills = config.partition == "imbalanced"
+    if fills and not exact:
+        quotas[: len(labels) % num_clients] += 1
     wanted = np.empty((num_clients, num_classes), dtype=np.int64)
-    for client in range(num_clients):
+    for client, quota in enumerate(quotas):
         if config.partition == "imbalanced":
             # Rotated for every client, so that rounding favors no class over K clients.
             counts = _largest_remainders(quota, _circular_shares(num_classes))
@@ -141,10 +145,16 @@ def _by_class_shares(
             shares /= shares.sum()
         wanted[client] = _largest_remainders(quota, shares) if exact else np.floor(quota * shares)
     ends = wanted.cumsum(axis=0)
-    return [
+    parts = [
         np.concatenate([pool[a:b] for pool, a, b in zip(pools, start, end, strict=True)])
         for start, end in zip(ends - wanted, ends, strict=True)
     ]
+    if not fills:
+        return parts
+    left = [pool[end:] for pool, end in zip(pools, ends[-1], strict=True)]
+    missing = quotas - [len(part) for part in parts]
+    more = np.split(rng.permutation(np.concatenate(left)), missing.cumsum())
+    return [np.concatenate(both) for both in zip(parts, more, strict=False)]
 
 
 def _mild_shares(majority: set[int], num_classes: int, rng: np.random.Generator) -> Floats:
@@ -198,9 +208,12 @@ def partition_points(
         parts = _by_class_shares(labels, num_classes, num_clients, config)
     elif config.partition == "natural":
         parts = _natural(columns, order, num_clients, config)
+    elif config.partition == "pathological":
+        parts = _of_few_classes(labels, order, num_clients, config)
+    elif config.partition == "shard":
+        parts = _of_shards(labels, order, num_clients, config)
     else:
-        # The library cuts shards in the given order: shuffle first, map back afterwards.
-        parts = _by_library(labels, order, num_clients, config)
+        parts = _dirichlet(labels, order, num_clients, config)
     count = config.points_per_client
     for client, part in enumerate(parts):
         if len(part) < max(count, 1):
@@ -221,44 +234,88 @@ _ATTEMPTS = 20
 """Seeds that are tried, each with eleven draws, until all clients have enough points."""
 
 
-def _by_library(labels: Ints, order: Ints, num_clients: int, config: RunConfig) -> list[Ints]:
-    """Partitions of flwr-datasets, applied to a data set with labels only."""
-    import datasets
-    from flwr_datasets import partitioner
-
-    options: dict[str, Any]
-    if config.partition == "dirichlet":
-        kind, key = partitioner.DirichletPartitioner, "dirichlet.min-points"
-        chosen = config[DirichletSettings]
-        options = {"alpha": chosen.alpha, "min_partition_size": chosen.min_points}
-    elif config.partition == "pathological":
-        kind, key = partitioner.PathologicalPartitioner, "pathological.classes-per-client"
-        count = config[PathologicalSettings].classes_per_client
-        options = {"num_classes_per_partition": count}
-        options["class_assignment_mode"] = "first-deterministic"
-    else:
-        kind, key = partitioner.ShardPartitioner, "shard.shards-per-client"
-        options = {"num_shards_per_partition": config[ShardSettings].shards_per_client}
-    table = datasets.Dataset.from_dict({"label": labels[order], "position": order})
-    why: object = ""
-    for attempt in range(_ATTEMPTS if config.partition == "dirichlet" else 1):
-        seed = derived_seed(config.seed, "partitioner", *([attempt] if attempt else []))
-        built = kind(num_clients, "label", **options, seed=seed)
-        built.dataset = table
-        with warnings.catch_warnings():
-            if config.partition == "dirichlet":
-                warnings.simplefilter("ignore")  # of each draw
-            try:
-                parts = [built.load_partition(client) for client in range(num_clients)]
-                return [np.asarray(part["position"], dtype=np.int64) for part in parts]
-            except (ValueError, ZeroDivisionError) as error:
-                why = error
-    raise UserError(
+def _unfit(key: str, labels: Ints, num_clients: int, config: RunConfig, why: object) -> UserError:
+    return UserError(
         f"Setting {key}: partition = {config.partition!r} cannot split {len(labels)} points over "
         f"{num_clients} clients ({why}).",
         "setting-unfit-for-data",
         setting=key,
     )
+
+
+def _of_few_classes(labels: Ints, order: Ints, num_clients: int, config: RunConfig) -> list[Ints]:
+    """So many classes at each client: class c modulo K and others at random (Li et al. 2022).
+
+    A class that this leaves at no client takes the place of one that most clients have, as long as
+    clients times classes are K or more. Clients of a class share its points evenly, and all clients
+    share the points without a label.
+    """
+    key, count = "pathological.classes-per-client", config[PathologicalSettings].classes_per_client
+    classes = np.unique(labels[labels != UNLABELED])
+    if count > len(classes):
+        why = f"there are {len(classes)} classes, and each client needs {count}"
+        raise _unfit(key, labels, num_clients, config, why)
+    rng = np.random.default_rng(derived_seed(config.seed, "partitioner"))
+    has = np.zeros((num_clients, len(classes)), dtype=np.bool_)
+    for client, row in enumerate(has):
+        row[client % len(classes)] = True
+        while row.sum() < count:
+            row[rng.choice(len(classes), size=1)] = True
+    for absent in np.flatnonzero(~has.any(axis=0)):
+        frequent = has.sum(axis=0).argmax()
+        if has[:, frequent].sum() > 1:
+            client = np.flatnonzero(has[:, frequent])[-1]
+            has[client, [frequent, absent]] = False, True
+    parts: list[list[Ints]] = [[] for _ in range(num_clients)]
+    everyone = np.ones(num_clients, dtype=np.bool_)
+    for label, owners in [*zip(classes, has.T, strict=True), (UNLABELED, everyone)]:
+        points, clients = order[labels[order] == label], np.flatnonzero(owners)
+        if label != UNLABELED and len(points) < len(clients):
+            why = f"{len(clients)} clients would share {len(points)} points of class {label}"
+            raise _unfit(key, labels, num_clients, config, why)
+        for share, at in enumerate(clients):
+            parts[at].append(np.array_split(points, len(clients))[share])
+    return [rng.permutation(np.concatenate(part)) for part in parts]
+
+
+def _of_shards(labels: Ints, order: Ints, num_clients: int, config: RunConfig) -> list[Ints]:
+    """Shards of the points in the order of their labels, equal but for one point, so many at each
+    client, at random."""
+    key, count = "shard.shards-per-client", config[ShardSettings].shards_per_client
+    if num_clients * count > len(labels):
+        why = f"{num_clients * count} shards need a point each"
+        raise _unfit(key, labels, num_clients, config, why)
+    rng = np.random.default_rng(derived_seed(config.seed, "partitioner"))
+    shards = np.array_split(order[np.argsort(labels[order], kind="stable")], num_clients * count)
+    dealt = rng.permutation(len(shards)).reshape(num_clients, count)
+    return [rng.permutation(np.concatenate([shards[s] for s in row])) for row in dealt]
+
+
+def _dirichlet(labels: Ints, order: Ints, num_clients: int, config: RunConfig) -> list[Ints]:
+    """The partition of flwr-datasets, applied to a data set with labels only."""
+    import datasets
+    from flwr_datasets.partitioner import DirichletPartitioner
+
+    chosen = config[DirichletSettings]
+    table = datasets.Dataset.from_dict({"label": labels[order], "position": order})
+    why: object = ""
+    for attempt in range(_ATTEMPTS):
+        built = DirichletPartitioner(
+            num_clients,
+            "label",
+            alpha=chosen.alpha,
+            min_partition_size=chosen.min_points,
+            seed=derived_seed(config.seed, "partitioner", *([attempt] if attempt else [])),
+        )
+        built.dataset = table
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of each draw
+            try:
+                parts = [built.load_partition(client) for client in range(num_clients)]
+                return [np.asarray(part["position"], dtype=np.int64) for part in parts]
+            except (ValueError, ZeroDivisionError) as error:
+                why = error
+    raise _unfit("dirichlet.min-points", labels, num_clients, config, why)
 
 
 def _natural(

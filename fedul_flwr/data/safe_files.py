@@ -270,7 +270,7 @@ NAME = "data"
 NETWORKS = "networks"
 KINDS = (IN_MEMORY, "owned", "sources", "splits", NETWORKS)
 """Folders of the cache; that of networks holds facts about them, and no data."""
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """Part of every key: increase it whenever the format of the cached files changes, or values that
 were decoded wrongly."""
 

@@ -32,6 +32,7 @@ from fedul_flwr.data.decode import (
     Survey,
     file_images,
     list_images,
+    refuse_shared,
     refuse_unused_range,
 )
 from fedul_flwr.data.safe_files import (
@@ -345,6 +346,13 @@ def _find_in_folder(root: Path, options: TableOptions) -> _Origin:
             str(root), (train, test), lambda: (_read(train, options), _read(test, options))
         )
     in_train, in_test = class_folders(train), class_folders(test)
+    refuse_shared(
+        {
+            f"{half.name}/{name}": images
+            for half, classes in ((train, in_train), (test, in_test))
+            for name, images in classes.items()
+        }
+    )
     names = tuple(sorted({*in_train, *in_test}))
     files = [f for classes in (in_train, in_test) for images in classes.values() for f in images]
     return _Origin(

@@ -455,8 +455,8 @@ class Split:
 
     Attributes
     ----------
-    clients : one entry per client, with all its points and their true labels; a
-        :class:`SetTruth`, or a :class:`LabelTruth` of a method on partly labeled data.
+    clients : one entry per client, with the points that it learns from and their true labels; a
+        :class:`SetTruth` where these are sets, a :class:`LabelTruth` where they are partly labeled.
     validation, server : rows of the training images that the server keeps, with labels, to select
         the best round and to train on.
     """
@@ -570,8 +570,16 @@ def open_partly_labeled_points(files: Mapping[str, str], client: int) -> PartlyL
 
 
 def save_split(file: Path, split: Split, train_labels: Ints) -> None:
-    """Write ``split`` for `labels.split` of later runs; ``train_labels``: of all points."""
-    arrays = _assigned_arrays(split.label_truths) | {
+    """Write ``split``, with labels also for `labels.split` of later runs; ``train_labels``: of all
+    points."""
+    if split.label_truths:
+        arrays = _assigned_arrays(split.label_truths)
+    elif all(isinstance(client, SetTruth) for client in split.clients):
+        arrays = _joined("bounds", split.clients, "points", "sets")
+        arrays |= _joined("set_bounds", split.clients, "priors", "true_priors")
+    else:
+        arrays = _joined("bounds", split.clients, "points")
+    arrays |= {
         "validation": split.validation,
         "server": split.server,
         "fingerprint": np.array(_fingerprint(train_labels)),
@@ -604,7 +612,7 @@ def load_split(
         try:
             with np.load(file) as archive:  # `read_arrays` caches: another run may overwrite it
                 arrays = {name: archive[name] for name in archive.files}
-            fingerprint, points = str(arrays["fingerprint"]), arrays["points"]
+            fingerprint, points, _ = str(arrays["fingerprint"]), arrays["points"], arrays["new"]
         except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
             raise _refusal(file, "it is no split.npz of a run on partly labeled data") from error
         if fingerprint != _fingerprint(train_labels):
@@ -687,7 +695,7 @@ def _orders(size: int) -> Iterator[Ints]:
         yield np.repeat(start, _PART) + np.tile(np.arange(_PART), len(_HUB_PARTS))
 
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 SHAPING = ("partition", "points-per-client", "validation-fraction", "server-fraction", "seed")
 """Shared settings that determine the split."""
 NOT_OF_LABELS = ("labels.new-fraction", "labels.without-client", "labels.split")
@@ -703,7 +711,13 @@ def build_split(source_directory: Path, num_clients: int, config: RunConfig) -> 
     def build(folder: Path) -> None:
         _write(folder, source_directory, num_clients, config)
 
-    return read_split(build_once(directory, build))
+    split = read_split(build_once(directory, build))
+    if find_method(config.method).data == "labels":  # of all points, in a set or not
+        arrays = read_arrays(split.directory / LABELS)
+        parts = _parts(arrays, "point_bounds")
+        truths = (ClientTruth(arrays["points"][part], arrays["labels"][part]) for part in parts)
+        split = replace(split, clients=tuple(truths))
+    return split
 
 
 def split_settings(config: RunConfig) -> dict[str, Scalar]:

@@ -19,7 +19,7 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.config.shared import BUILT_IN, SharedSettings
 from fedul_flwr.config.user_files import parse_overrides
-from fedul_flwr.data.local_data import survey_tables
+from fedul_flwr.data.local_data import survey_images, survey_tables
 from fedul_flwr.data.types import Arrays, Content, Value
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import Client
@@ -71,8 +71,12 @@ def check_owner(
     yield "Found, for your eyes only:"
     yield from (f"  {line}" for line in client.describe())
     node = NodeConfig.parse(where)
-    if len(shape.input_shape) < 2:
-        yield from (f"  {line}" for line in survey_tables(Path(node.data), client.data.table))
+    about = (
+        survey_tables(Path(node.data), client.data.table)
+        if len(shape.input_shape) < 2
+        else survey_images(Path(node.data), shape.input_shape)
+    )
+    yield from (f"  {line}" for line in about)
     yield "Limits of this node:"
     yield from (f"  {key} = {value!r}" for key, value in node.limits.items())
     identities = read_identities(node.identity, node.partition_id)

@@ -413,7 +413,7 @@ class _Run:
         if has_failed:
             shutil.rmtree(self.directory, ignore_errors=True)
         for folder in self.directory.glob("seed-*"):
-            for path in [*folder.glob("*.safetensors"), *folder.glob("split.npz")]:
+            for path in [*folder.glob("*.safetensors"), *folder.glob("split.*")]:
                 path.unlink()
             RunDirectory(folder).remove_clients()
             shutil.rmtree(folder / "plots", ignore_errors=True)

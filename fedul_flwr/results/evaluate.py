@@ -29,6 +29,8 @@ from fedul_flwr.results.predict import NAME, class_named, load_model, open_file
 from fedul_flwr.results.report import pictures
 
 THRESHOLDS = np.round(np.arange(0.05, 1, 0.05), 2)
+FEWEST = 10
+"""Points of the class, and of others, from which an area under the curve has an interval."""
 MOST_VALUES, MOST_GROUPS = 8, 40
 """Different numbers, and different texts, of a column that are groups of their own."""
 
@@ -153,15 +155,24 @@ def share(part: int, whole: int) -> str:
 
 
 def area_in_words(scores: Floats, is_class: Bools) -> str:
-    """Area under the ROC curve with its 95 % interval, from resamples of both kinds of points."""
+    """Area under the ROC curve with its 95 % interval, from resamples of both kinds of points.
+
+    Below :data:`FEWEST` points of one kind there is none. All resamples of points that are told
+    apart are, too: the interval is then that of n successes of n pairs without a common point
+    (Clopper and Pearson).
+    """
 
     def area(ill: Any, well: Any, axis: int = -1) -> Any:
         ranks = mannwhitneyu(ill, well, axis=axis, method="asymptotic").statistic
         return ranks / (ill.shape[axis] * well.shape[axis])
 
     both = scores[is_class], scores[~is_class]
-    if min(map(len, both)) < 2:
-        return f"{area(*both):.3f}" if all(map(len, both)) else "–"
+    pairs = min(map(len, both))
+    if pairs < FEWEST:
+        return f"{area(*both):.3f} (no interval)" if pairs else "–"
+    if (wins := round(pairs * area(*both), 9)) in (0, pairs):
+        low, high = binomtest(int(wins), pairs).proportion_ci()
+        return f"{area(*both):.3f} ({low:.3f} to {high:.3f})"
     low, high = bootstrap(
         both,
         area,

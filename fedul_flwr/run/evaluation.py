@@ -382,14 +382,19 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
 
 
 def finish_measures(
-    recorder: Recorder, shares: ShareCheck, trained: Floats | None, num_clients: int
+    recorder: Recorder,
+    shares: ShareCheck,
+    trained: Floats | None,
+    num_clients: int,
+    of_split: Sequence[str],
 ) -> dict[str, Any]:
-    """Write ``measures.json`` (:func:`measure_models`); returns the summary's entries."""
+    """Write ``measures.json`` (:func:`measure_models`); returns the summary's entries, with the
+    warnings ``of_split`` first."""
     outcome = measure_models(recorder, trained, num_clients)
     if outcome.measures:
         recorder.directory.write_json(MEASURES, outcome.measures, indent=None)
     of_training = training_warnings(recorder.lines, recorder.settings.method)
-    warnings = [*of_training.values(), shares.warning(trained)]
+    warnings = [*of_split, *of_training.values(), shares.warning(trained)]
     if BEST in outcome.measures:
         best = outcome.measures[BEST]
         model, matrix = f"The model of round {best['round']}", np.asarray(best["confusion"])

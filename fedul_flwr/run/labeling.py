@@ -25,6 +25,7 @@ from fedul_flwr.run.measures import one_class_warning, score_labels
 from fedul_flwr.run.resolve_settings import prepare
 from fedul_flwr.run.server_data import open_server_data
 from fedul_flwr.run.setup import start_elsewhere
+from fedul_flwr.run.split_report import show_split, split_warnings
 from fedul_flwr.run.summary import draw_pictures, write_labeling_summary
 
 
@@ -69,19 +70,19 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     )
     setup.write_scaling_once_known(strategy, directory, data, run.scaling)
     setup.describe(directory, settings, data, None, model, grid)
+    warnings = show_split(directory, data, settings)
     strategy.label(grid, weights)
     setup.write_federation(directory, strategy, data)
     names = data.shape.class_names
     scores = score_labels(directory.clients, setup.label_truths(data), len(names))
     if scores:
         directory.write_json(store.LABELS, scores)
-    warnings = []
     if XCLP in scores.get("sources", {}) and "confusion" in scores["sources"][XCLP]:
         matrix = np.asarray(scores["sources"][XCLP]["confusion"])
         text = one_class_warning(matrix, names, "Propagation across clients", "scored points")
-        warnings = [text] if text else []
-    for warning in warnings:
-        log(WARNING, "%s", warning)
+        if text:
+            log(WARNING, "%s", text)
+            warnings.append(text)
     about = {"num_clients": len(nodes), "warnings": warnings, "seconds_total": time.time() - began}
     write_labeling_summary(directory, settings, strategy.record, scores, about)
 
@@ -96,4 +97,5 @@ def check_start(settings: RunConfig, num_clients: int) -> str:
     run = prepare(settings, open_server_data(settings).split_over(num_clients, settings))
     if run.model is not None and not settings.resume:
         start_elsewhere(run.model, settings, run.data.shape.class_names)
-    return "\n".join(run.said)
+    warnings = (f"Warning: {text}" for text in split_warnings(run.data, run.settings))
+    return "\n".join([*run.said, *warnings])

@@ -37,6 +37,7 @@ from fedul_flwr.learning.network import tracking_layers
 from fedul_flwr.models.parts import feature_layer
 from fedul_flwr.models.registry import fresh_model
 from fedul_flwr.run.server_data import ServerData
+from fedul_flwr.run.split_report import split_in_words
 
 _METHOD = "xclp-predict"
 _FEATURES = "xclp-predict.features"
@@ -152,7 +153,11 @@ def prepare(settings: RunConfig, data: ServerData) -> Prepared:
         settings, of_server, learned_from = resolve_settings(settings, strategy, data, model)
     notes = data.source.notes if data.source is not None else ()
     words = in_words(chosen).splitlines() if method.trains else ()
-    said = tuple(filter(None, (*notes, data.labels_in_words, data.shape.in_words, *words)))
+    said = tuple(
+        filter(
+            None, (*notes, split_in_words(data), data.labels_in_words, data.shape.in_words, *words)
+        )
+    )
     return Prepared(settings, data, model, scaling, of_server, learned_from, said)
 
 

@@ -236,10 +236,8 @@ class ServerData:
         return client_files(self.folder, self.split.directory, kind)
 
     def save_split(self, file: Path) -> None:
-        """Write the split of partly labeled points over the clients, so later runs can use it."""
-        if self.split is None or self.source is None:
-            return
-        if self.split.label_truths:
+        """Write which client of a simulation has which points."""
+        if self.split is not None and self.source is not None:
             save_split(file, self.split, np.asarray(self.source.train.labels))
 
     def complete(self, report: ClientReport) -> None:

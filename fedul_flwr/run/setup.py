@@ -45,6 +45,7 @@ from fedul_flwr.learning.plan import precision_of
 from fedul_flwr.models.parts import Extended
 from fedul_flwr.models.resnets import TorchvisionModel, pretrained_arrays
 from fedul_flwr.run.server_data import ServerData, open_server_data
+from fedul_flwr.run.split_report import write_reports
 
 CONTENT = "content"
 """Entry of ``config.json``: digests of the files with data, by the setting that names them."""
@@ -326,9 +327,7 @@ def write_federation(directory: store.RunDirectory, strategy: Strategy, data: Se
     reports = strategy.registry.reports
     for report in reports:
         data.complete(report)
-    clients, names = [vars(report) for report in reports], list(data.shape.class_names)
-    about = {"clients": clients, "class_names": names}
-    directory.write_json(store.FEDERATION, about, indent=None)  # there may be thousands of clients
+    write_reports(directory, reports, data)
 
 
 def set_truths(data: ServerData) -> list[SetTruth]:

@@ -60,6 +60,7 @@ from fedul_flwr.run.measures import (
 )
 from fedul_flwr.run.resolve_settings import prepare
 from fedul_flwr.run.server_data import ServerData
+from fedul_flwr.run.split_report import show_split
 from fedul_flwr.run.summary import draw_pictures, write_summary
 
 REMEDY = "restore the file from a copy, or begin anew in another output"
@@ -194,8 +195,6 @@ def train(
     run = prepare(settings, data)
     settings, data, model, of_server = run.settings, run.data, run.model, run.of_server
     assert model is not None  # of a method that trains
-    for line in run.said:
-        log(INFO, "%s", line)
     recorder = Recorder(directory, settings, data.evaluator(settings, run.learned_from), add_round)
     shares = ShareCheck(recorder, of_server, data.shape.class_names)
     # First: the last round of a run that was killed may have to be evaluated.
@@ -209,6 +208,8 @@ def train(
             "further, or begin another run if stop-after has ended it.",
             "run-exists",
         )
+    for line in run.said:
+        log(INFO, "%s", line)
     buffers = {name for name, _ in model.named_buffers() if name in model.state_dict()}
     for_clients = setup.client_setup(settings, data, directory)
     if run.scaling.value is not None:
@@ -236,6 +237,7 @@ def train(
         return start.prior if strategy.test_prior is None else strategy.test_prior
 
     setup.describe(directory, settings, data, trained_for(), model, grid)
+    of_split = show_split(directory, data, settings)
     try:
         if not ends:  # else it was interrupted during the last evaluation
             strategy.start(
@@ -258,7 +260,7 @@ def train(
     about = {
         **({"stopped_early": True} if stops(recorder) else {}),
         **{key: value for key, value in recorder.lines[0].items() if key in START_ERRORS},
-        **finish_measures(recorder, shares, trained_for(), data.num_clients or 0),
+        **finish_measures(recorder, shares, trained_for(), data.num_clients or 0, of_split),
         **score_priors(directory.clients, settings.num_rounds, setup.set_truths(data)),
         **{key: value for entries in of_stages for key, value in entries.items()},
         **personalize(grid, strategy, recorder, data),

@@ -11,8 +11,10 @@ import pytest
 
 from fedul_flwr.data.decode import decode_image, inspect_image
 from fedul_flwr.data.dicom import read_dicom
-from fedul_flwr.data.local_data import open_points
+from fedul_flwr.data.local_data import open_points, survey_images
 from fedul_flwr.data.tables import TableOptions
+from tests.data.conftest import write_png
+from tests.support.deploy_checks import ready
 from tests.support.refusals import refuses
 
 pydicom = pytest.importorskip("pydicom")
@@ -188,3 +190,50 @@ def test_a_folder_of_scans_are_points(tmp_path: Path) -> None:
     [other] = stated.blocks((8, 8, 1))
     assert (other != block).any()
     assert TableOptions(window=(0.0, 100.0)).identity != TableOptions().identity
+
+
+def test_other_proportions_are_padded_and_not_squeezed() -> None:
+    # 4 rows of 8 columns, white: in 8 x 8 they are rows 2 to 5, in 4 x 4 rows 1 and 2.
+    wide = content(file_of(np.full((4, 8), 4095)))
+    for side, rows in ((8, slice(2, 6)), (4, slice(1, 3))):
+        expected = np.zeros((side, side))
+        expected[rows] = 255
+        np.testing.assert_array_equal(decode_image("x", wide, (side, side, 1))[..., 0], expected)
+    # 8 rows of 4 columns in 4 x 6 of color: 4 rows of 2 columns, the columns 2 and 3.
+    tall = decode_image("x", content(file_of(np.full((8, 4), 4095))), (4, 6, 3))
+    assert (tall[:, 2:4] == 255).all()
+    assert tall.sum() == 255 * 4 * 2 * 3
+    assert (decode_image("x", wide, (2, 4, 1)) == 255).all()  # equal proportions fill the image
+
+
+def test_an_owner_sees_sizes_spacings_windows_and_modalities(tmp_path: Path) -> None:
+    ct = {**CT, "WindowCenter": [40, 600], "WindowWidth": [400, 1500], "PixelSpacing": [0.5, 0.25]}
+    for number in range(2):
+        (tmp_path / f"{number}.dcm").write_bytes(content(file_of(RAMP, **ct)))
+    wide = file_of(RAMP.reshape(4, 16), ImagerPixelSpacing=[0.1388, 0.1388], Modality="ERIKA1")
+    (tmp_path / "wide.dcm").write_bytes(content(wide))
+    lines = [*survey_images(tmp_path, (8, 8, 1))]
+    assert lines[:5] == [
+        "DICOM images: 3",
+        "modality: CT (2), none (1)",
+        "size: 8x8 (2), 4x16 (1)",
+        "spacing: 0.5x0.25 mm (2), 0.139x0.139 mm (1)",
+        "window: 40,400 (2), none (1)",
+    ]
+    assert lines[5].startswith("warning: 1 of 3 images have other proportions than 8x8")
+    assert lines[6].startswith("warning: pixel spacings differ")
+    (tmp_path / "wide.dcm").unlink()
+    assert not [line for line in survey_images(tmp_path, (8, 8, 1)) if "warning" in line]
+    write_png(tmp_path / "other" / "0.png", RAMP.astype(np.uint8))
+    assert not [*survey_images(tmp_path / "other", (8, 8, 1))]
+
+
+def test_deploy_check_shows_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("sound", "ill"):
+        (tmp_path / "ward" / name).mkdir(parents=True)
+        for number in range(2):
+            made = file_of(RAMP * 65, 12, **WINDOW)
+            (tmp_path / "ward" / name / f"{number}.dcm").write_bytes(content(made))
+    lines = ready("fedmatch")
+    assert {"DICOM images: 4", "modality: DX (4)", "window: 1500,2000 (4)"} <= {*lines}

@@ -131,6 +131,44 @@ def test_shares_of_classes_need_every_label(partition: str) -> None:
         split(partition, labels=np.append(LABELS[1:], -1))
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("num_clients", "count", "covered"), [(5, 2, 10), (3, 4, 10), (3, 2, 6)])
+def test_few_classes_at_each_client_are_all_classes_together(
+    num_clients: int, count: int, covered: int, seed: int
+) -> None:
+    # min(10, clients · classes): 5 · 2 = 10, 3 · 4 = 12, 3 · 2 = 6 classes of 60 points.
+    options = {"pathological.classes-per-client": count, "seed": seed}
+    table = dealt("pathological", [60] * 10, num_clients, **options)
+    assert ((table > 0).sum(axis=1) == count).all()
+    assert table.sum() == 60 * covered
+    assert set(table.sum(axis=0)) <= {0, 60}
+
+
+def test_few_classes_leave_no_point_without_a_label_out() -> None:
+    # Four clients share the 8 points without a label, and two each the 30 of a class.
+    labels = np.array([-1] * 8 + [0] * 30 + [1] * 30)
+    parts = split("pathological", 4, labels, **{"pathological.classes-per-client": 1})
+    assert sorted(np.concatenate(parts)) == [*range(68)]
+    for client, part in enumerate(parts):
+        assert np.bincount(labels[part] + 1, minlength=3).tolist() == (
+            [2, 15, 0] if client % 2 == 0 else [2, 0, 15]
+        )
+    with refuses("setting-unfit-for-data", setting="pathological.classes-per-client"):
+        split("pathological", 4, labels, **{"pathological.classes-per-client": 3})
+
+
+@pytest.mark.parametrize("num_clients", [3, 7, 11])
+@pytest.mark.parametrize("partition", ["iid", "dirichlet", "shard", "imbalanced"])
+def test_every_point_is_at_a_client(partition: str, num_clients: int) -> None:
+    # 601 points are no multiple of any number of clients or shards here: 601 is prime.
+    table = dealt(partition, [60] * 9 + [61], num_clients)
+    assert table.sum(axis=0).tolist() == [60] * 9 + [61]
+    if partition == "shard":  # of 2 · 7 shards each has 601 // 14 = 42 or 43 points
+        assert set(table.sum(axis=1)) <= {2 * (601 // (2 * num_clients)) + i for i in range(3)}
+    if partition == "imbalanced":
+        assert set(table.sum(axis=1)) == {601 // num_clients, 601 // num_clients + 1}
+
+
 MNIST_COUNTS = [4600, 5490, 4850, 4860, 4725, 4465, 4490, 5035, 4855, 4630]
 """Classes of the 48,000 training points: five times the IID rows of table D.5."""
 TABLE_D5_CLIENT_1 = [4498, 4646, 56, 56, 54, 57, 54, 60, 60, 54]

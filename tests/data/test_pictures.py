@@ -1,5 +1,6 @@
 """Pictures as people have them: 10 to 16 bits, color among gray, strays, names of other systems."""
 
+import struct
 import unicodedata
 from io import BytesIO
 from pathlib import Path
@@ -8,10 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
-from fedul_flwr.data.decode import decode_image, inspect_image
-from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets, open_points
+from fedul_flwr.data.decode import decode_image, inspect_image, list_images
+from fedul_flwr.data.local_data import (
+    LABELS_FILE,
+    client_folders,
+    load_partly_labeled,
+    load_unlabeled_sets,
+    open_points,
+)
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import TableOptions
 from tests.data.conftest import pixels, png, write_png
@@ -245,3 +252,147 @@ def test_names_compare_in_any_form_of_umlauts(tmp_path: Path, on_disk: str, writ
     (tmp_path / "sets" / "priors.csv").unlink()
     by_folder = load_partly_labeled(tmp_path / "sets", [form(written, "März"), "Mai"], SIZE)
     assert sorted(by_folder.labels.tolist()) == [0, 1]
+
+
+def test_a_picture_counts_once_whatever_links_lead_to_it(tmp_path: Path) -> None:
+    real = tmp_path / "cats" / "v1"
+    write_png(real / "0.png", GRAY)
+    write_png(real / "1.png", GRAY)  # a copy is another picture
+    outside = tmp_path / "more" / "2.png"
+    write_png(outside, GRAY)
+    folder = tmp_path / "cats"
+    (folder / "current").symlink_to("v1")
+    (folder / "self").symlink_to(".")
+    (real / "up").symlink_to("..")
+    (folder / "a.png").symlink_to(real / "0.png")
+    (real / "x.png").hardlink_to(real / "1.png")
+    (folder / "other").symlink_to(outside.parent)
+    (folder / "again.png").symlink_to(outside)
+    expected = [real / "0.png", real / "1.png", folder / "again.png"]
+    assert list_images(folder) == sorted(expected)
+    (folder / "loop.png").symlink_to("loop.png")
+    (folder / "nothing.png").symlink_to("away.png")
+    assert len(list_images(folder)) == 5
+    with refuses("image-not-readable"):
+        inspect_image("x", folder / "nothing.png")
+
+
+@pytest.mark.parametrize("link", ["train/b/0.png", "test/a/0.png", "train/c", "train/all"])
+def test_a_picture_in_two_classes_or_both_halves_is_refused(tmp_path: Path, link: str) -> None:
+    dataset = write_set(tmp_path, pixels(4, 4, 5), pixels(2, 4, 5))
+    assert len(load_source(dataset).train.labels) == 4
+    at = tmp_path / link
+    at.unlink(missing_ok=True)
+    if at.suffix:
+        at.hardlink_to(tmp_path / "train" / "a" / "2.png")
+    else:
+        at.symlink_to("a" if link == "train/c" else ".")
+    with refuses("files-contradict", match="one file by a link"):
+        load_source(dataset)
+
+
+def test_a_picture_of_an_owner_counts_once(tmp_path: Path) -> None:
+    folder = tmp_path / "owner"
+    for number, image in enumerate(pixels(3, 4, 5)):
+        write_png(folder / "v1" / f"{number}.png", image)
+    (folder / "current").symlink_to("v1")
+    (folder / LABELS_FILE).write_text("name,label\ncurrent/2.png,a\nv1/0.png,b\n")
+    points = load_partly_labeled(folder, ["a", "b"], SIZE)
+    labels = dict(zip(points.names, points.labels.tolist(), strict=True))
+    assert labels == {"v1/0.png": 1, "v1/1.png": -1, "v1/2.png": 0}
+    names, images = open_points(folder / "v1", SIZE)
+    assert names == ["0.png", "1.png", "2.png"]
+    assert len(images) == 3
+
+
+def test_links_between_classes_or_clients_of_owners_are_refused(tmp_path: Path) -> None:
+    owners = tmp_path / "owners"
+    write_png(owners / "one" / "a" / "0.png", GRAY)
+    write_png(owners / "one" / "b" / "1.png", GRAY)
+    assert len(load_partly_labeled(owners / "one", ["a", "b"], SIZE).names) == 2
+    (owners / "one" / "b" / "0.png").symlink_to(owners / "one" / "a" / "0.png")
+    with refuses("files-contradict", match="one file by a link"):
+        load_partly_labeled(owners / "one", ["a", "b"], SIZE)
+    (owners / "two").symlink_to("one")
+    with refuses("files-contradict", match="one file by a link"):
+        client_folders(owners, 2)
+
+
+UPRIGHT = np.arange(20, dtype=np.uint8).reshape(4, 5) * 10
+
+
+def tag(value: bytes, kind: int = 3, count: int = 1) -> bytes:
+    """EXIF with an orientation of any type: big-endian, one entry of tag 0x112."""
+    entry = struct.pack(">HHI", 0x0112, kind, count) + value.ljust(4, b"\0")
+    return b"Exif\0\0MM\0*\0\0\0\x08" + struct.pack(">H", 1) + entry + bytes(4)
+
+
+XMP = (
+    b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf'
+    b'-syntax-ns#"><rdf:Description xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation='
+    b'"6"/></rdf:RDF></x:xmpmeta>'
+)
+NO_ORIENTATIONS = {
+    **{str(number): tag(struct.pack(">H", number)) for number in (0, 1, 9, 90, 65535)},
+    "text": tag(b"6\0", kind=2, count=2),
+    "two numbers": tag(struct.pack(">HH", 6, 6), count=2),
+    "a fraction": tag(struct.pack(">I", 8), kind=5),
+    "cut off": tag(struct.pack(">H", 6))[:18],
+    "no TIFF": b"Exif\0\0nonsense",
+    "empty": b"Exif\0\0",
+}
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")  # of Pillow, as it opens a JPEG
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP"])
+@pytest.mark.parametrize("what", NO_ORIENTATIONS)
+def test_what_no_camera_writes_turns_no_picture(form: str, what: str) -> None:
+    options = {"PNG": {}, "JPEG": {"quality": 100}, "WEBP": {"lossless": True}}[form]
+    content = encoded(Image.fromarray(UPRIGHT), form, exif=NO_ORIENTATIONS[what], **options)
+    assert inspect_image("x", content).size == (4, 5)
+    pixels = decode_image("x", content, SIZE)[..., 0]
+    np.testing.assert_allclose(pixels, UPRIGHT, atol=6 if form == "JPEG" else 1)
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_an_orientation_of_xmp_is_ignored(form: str) -> None:
+    if form == "JPEG":
+        content = encoded(Image.fromarray(UPRIGHT), form, xmp=XMP, exif=tag(b"", kind=3))
+    else:
+        texts = PngImagePlugin.PngInfo()
+        texts.add_itxt("XML:com.adobe.xmp", XMP.decode())
+        content = encoded(Image.fromarray(UPRIGHT), form, pnginfo=texts, exif=b"Exif\0\0")
+    assert inspect_image("x", content).size == (4, 5)
+    decode_image("x", content, SIZE)
+
+
+TURNS = {
+    2: UPRIGHT[:, ::-1],
+    3: UPRIGHT[::-1, ::-1],
+    4: UPRIGHT[::-1],
+    5: UPRIGHT.T,
+    6: np.rot90(UPRIGHT, -1),
+    7: UPRIGHT[::-1, ::-1].T,
+    8: np.rot90(UPRIGHT),
+}
+"""What a viewer shows of the stored pixels for each orientation (EXIF 2.3, tag 0x0112)."""
+
+
+@pytest.mark.parametrize("where", ["before", "behind", "TIFF"])
+@pytest.mark.parametrize("orientation", TURNS)
+def test_orientations_of_cameras_turn_pictures(orientation: int, where: str) -> None:
+    shown = TURNS[orientation]
+    exif = tag(struct.pack(">H", orientation))
+    image = Image.fromarray(UPRIGHT)
+    if where == "TIFF":
+        content = encoded(image, "TIFF", tiffinfo={0x0112: orientation})
+    else:
+        content = encoded(image, "PNG", exif=exif)
+    if where == "behind":  # the chunk stands behind the pixels
+        plain = encoded(image, "PNG")
+        at = content.index(b"eXIf") - 4
+        chunk = content[at : at + 12 + int.from_bytes(content[at : at + 4])]
+        content = plain[:-12] + chunk + plain[-12:]
+    assert inspect_image("x", content).size == shown.shape
+    pixels = decode_image("x", content, (*shown.shape, 1))[..., 0]
+    np.testing.assert_array_equal(pixels, shown)

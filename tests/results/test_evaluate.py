@@ -71,7 +71,7 @@ def test_given_few_points_then_shares_and_area_are_those_by_hand() -> None:
         share(3, 4),
     )
     assert at_threshold(SCORES, ILL, 0.6)["sensitivity"] == share(3, 4)  # from 0.6 on
-    assert area_in_words(SCORES, ILL).startswith("0.812 (")
+    assert area_in_words(SCORES, ILL) == "0.812 (no interval)"
     # Acting from 0.25 on: 3 right and 2 wrong of 8, and a wrong one costs a third of a right one.
     assert net_benefit(SCORES, ILL, 0.25) == pytest.approx(3 / 8 - 2 / 8 / 3)
 
@@ -98,6 +98,20 @@ def test_given_many_points_then_the_interval_is_delongs() -> None:
     assert high == pytest.approx(wins.mean() + 1.96 * math.sqrt(variance), abs=0.01)
 
 
+def test_an_area_of_1_has_an_exact_interval_and_one_of_few_points_none() -> None:
+    apart = np.array([0.9] * 10 + [0.1] * 30)
+    # Ten pairs without a common point, all in order: the least p with p^10 >= 0.025 is 0.6915.
+    assert pytest.approx(0.6915, abs=5e-5) == 0.025 ** (1 / 10)
+    assert area_in_words(apart, apart > 0.5) == "1.000 (0.692 to 1.000)"
+    # All in the other order: the largest p with (1 - p)^10 >= 0.025 is 0.3085.
+    assert area_in_words(1 - apart, apart > 0.5) == "0.000 (0.000 to 0.308)"
+    assert area_in_words(apart[1:], apart[1:] > 0.5) == "1.000 (no interval)"
+    assert area_in_words(apart[:19], apart[:19] > 0.5) == "1.000 (no interval)"
+    # One pair of 300 is in the other order: resamples differ.
+    apart[0], apart[-1] = 0.4, 0.5
+    assert area_in_words(apart, np.arange(40) < 10).startswith("0.997 (0.9")
+
+
 def test_given_probabilities_off_by_a_line_in_logits_then_recalibration_finds_it() -> None:
     rng = np.random.default_rng(1)
     odds = rng.normal(0, 2, 40_000)
@@ -121,7 +135,7 @@ def test_given_columns_then_groups_are_values_or_quarters_and_their_counts_add_u
         ("sex: no value", "1", "1"),
     ]
     assert rows[0]["sensitivity"] == share(2, 2)
-    assert rows[1]["AUC"] == "1.000"  # one ill point: no interval
+    assert rows[1]["AUC"] == "1.000 (no interval)"  # one ill point
     assert rows[2]["AUC"] == "–"
     ages = pd.Series(np.arange(40) + 20.0, name="age")
     quarters = list(groups(ages, np.tile(SCORES, 5), np.tile(ILL, 5), 0.5))
@@ -140,7 +154,7 @@ def test_given_one_file_then_the_page_has_it_all_and_no_point(model: Path, tmp_p
     lines = module.evaluate(
         model, labels, None, tmp_path / "e.html", module.Evaluation(by=["age"], positive="ill")
     )
-    assert lines[0].startswith("Class ill: 50.0 % (21.5 to 78.5; 4 of 8); AUC 0.812 (")
+    assert lines[0].startswith("Class ill: 50.0 % (21.5 to 78.5; 4 of 8); AUC 0.812 (no interval)")
     page = (tmp_path / "e.html").read_text()
     assert "8; left out: 1 without a label, and 0 labels without a point" in page
     assert "age: 50.5" in page.replace("<wbr>", "")  # few numbers are values of their own
