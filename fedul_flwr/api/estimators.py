@@ -35,6 +35,7 @@ from fedul_flwr.config.shared import SharedSettings, TrainingSettings
 from fedul_flwr.data.class_labels import class_labels
 from fedul_flwr.data.class_priors import class_masses, floored
 from fedul_flwr.data.cores import exclusive
+from fedul_flwr.data.saying_columns import SAID, saying_feature
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_priors import check_sets, identifiable_directions
 from fedul_flwr.data.standardize import Scaling, moments, scaled, scaling_by
@@ -220,6 +221,9 @@ class FedULClassifier(_Classifier):
         sets = np.where(has_label, np.searchsorted(names, np.asarray(y)), UNLABELED).astype(
             np.int64
         )
+        what = "y" if priors is None else "sets"
+        if len(points.shape) == 2 and (said := saying_feature(np.asarray(points), {what: sets})):
+            raise ValueError(f"column {said[0]} of X says {SAID[what]}: leave it out")
         if priors is not None or not self._uses_unlabeled:
             points, sets = points[has_label], sets[has_label]
         proportions = np.eye(len(names)) if priors is None else np.asarray(rows, dtype=float)

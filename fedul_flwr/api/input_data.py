@@ -37,6 +37,7 @@ from fedul_flwr.data.decode import (
 )
 from fedul_flwr.data.encode import canonical
 from fedul_flwr.data.safe_files import IN_MEMORY, build_by_content
+from fedul_flwr.data.saying_columns import SAID, said_by, saying_feature
 from fedul_flwr.data.sources import stratified_test
 from fedul_flwr.data.table_files import (
     features_of,
@@ -349,36 +350,6 @@ def client_names(clients: Any, num_points: int) -> NDArray[Any]:
     return np.asarray(texts)[codes]
 
 
-SAID = {"clients": "which client has a point", "y": "the class", "rows": "the number of a row"}
-"""What a column says that is no feature, by what has the same values."""
-_FEW = 20
-"""Points of fewer than so many may have a column equal to their classes by chance."""
-
-
-def _same_groups(codes: Ints, other: Ints) -> bool:
-    """Whether two columns of numbers divide points into the same groups, of two or more."""
-    pairs = {*zip(codes.tolist(), other.tolist(), strict=True)}
-    return len({*codes.tolist()}) == len({*other.tolist()}) == len(pairs) > 1
-
-
-def _is_said(values: Any, by: Mapping[str, Ints]) -> str:
-    """Which of ``by`` a column repeats, by groups of equal values; empty for none."""
-    import pandas as pd
-
-    column = pd.Series(values)
-    codes = pd.factorize(column)[0].astype(np.int64)
-    for what, numbers in by.items():
-        if what == "rows":  # all values of a measurement may differ, too: these count
-            counts = pd.api.types.is_numeric_dtype(column) and len(column) >= _FEW
-            if counts and any((column.to_numpy() == numbers + start).all() for start in (0, 1)):
-                return what
-            continue
-        there = numbers != UNLABELED
-        if there.sum() >= _FEW and _same_groups(codes[there], numbers[there]):
-            return what
-    return ""
-
-
 def _without_said(
     rows: Rows, label: str, by: Mapping[str, Ints], named: Mapping[str, str]
 ) -> tuple[Rows, list[str]]:
@@ -398,7 +369,7 @@ def _without_said(
             continue
         what = next((what for what, of in named.items() if of == name), "")
         is_plain = not is_of(rows, "datasets", "Dataset") and not _is_nested(rows, name)
-        what = what or (_is_said(rows.column(name).to_pandas(), by) if is_plain else "")
+        what = what or (said_by(rows.column(name).to_pandas(), by) if is_plain else "")
         if what:
             left_out[name] = what
     for name, what in left_out.items():
@@ -422,21 +393,12 @@ def _dropped(rows: Rows, names: Sequence[str]) -> Rows:
 
 def _refuse_said(rows: Mapping[str, NDArray[Any]], by: Mapping[str, Ints]) -> None:
     """Refuse vectors without names of which a column says who has a point, or its class."""
-    vectors = rows.get("vectors", np.empty((0, 0)))
-    groups_of = {what: of for what, of in by.items() if what != "rows"}
-    for what, numbers in groups_of.items() if len(vectors) else ():
-        groups = [vectors[numbers == number] for number in np.unique(numbers[numbers >= 0])]
-        if len(groups) < 2 or (numbers >= 0).sum() < _FEW:
-            continue
-        first = np.stack([group[0] for group in groups])
-        alike = np.all([(group == group[0]).all(axis=0) for group in groups], axis=0)
-        for column in np.flatnonzero(alike):
-            if len(np.unique(first[:, column])) == len(groups):
-                raise UserError(
-                    f"Column {column} of x says {SAID[what]}: it has a value of its own for each. "
-                    "Leave it out of x.",
-                    "array-wrong",
-                )
+    if said := saying_feature(rows.get("vectors", np.empty((0, 0))), by):
+        raise UserError(
+            f"Column {said[0]} of x says {SAID[said[1]]}: it has a value of its own for each. "
+            "Leave it out of x.",
+            "array-wrong",
+        )
 
 
 def _name_of(series: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -353,8 +353,9 @@ _LARGEST_ERROR = 0.01
 """Largest error of float32 in standard deviations of a column."""
 
 
-def infer_columns(tables: Sequence[Table]) -> Columns:
-    """What the columns of tables mean (:func:`~fedul_flwr.data.encode.infer_column`)."""
+def infer_columns(tables: Sequence[Table], left_out: Collection[str] = ()) -> Columns:
+    """What the columns of tables mean (:func:`~fedul_flwr.data.encode.infer_column`), but for some
+    that are no features."""
     first = tables[0]
     for other in tables[1:]:
         if odd := sorted(set(first.names) ^ set(other.names)):
@@ -366,7 +367,11 @@ def infer_columns(tables: Sequence[Table]) -> Columns:
     if first.vectors is not None:
         return unnamed_columns(first.vectors.shape[1])
     return Columns(
-        tuple(infer_column([cells_of(table, name) for table in tables]) for name in first.names)
+        tuple(
+            infer_column([cells_of(table, name) for table in tables])
+            for name in first.names
+            if name not in left_out
+        )
     )
 
 

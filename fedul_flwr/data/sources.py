@@ -10,6 +10,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ from fedul_flwr.data.decode import (
     refuse_shared,
     refuse_unused_range,
 )
+from fedul_flwr.data.encode import infer_columns
 from fedul_flwr.data.safe_files import (
     build_once,
     cache_directory,
@@ -44,6 +46,7 @@ from fedul_flwr.data.safe_files import (
     visible,
     write_blocks,
 )
+from fedul_flwr.data.saying_columns import SAID, said_by
 from fedul_flwr.data.table_files import (
     LabeledSplit,
     Opened,
@@ -391,6 +394,29 @@ def _read(path: Path, options: TableOptions) -> LabeledSplit:
     return table_split(open_table(path, options), options)
 
 
+def _features(
+    train: LabeledSplit, test: LabeledSplit, labels: Ints, options: TableOptions
+) -> tuple[TableOptions, list[str]]:
+    """Options with the columns of tables that are features, unless a file states them, and a
+    sentence for each that is none, as it says the client, the class or the row of a point."""
+    tables = [split.inputs for split in (train, test) if isinstance(split.inputs, Table)]
+    if options.columns is not None or len(tables) < 2 or not tables[0].names:
+        return options, []
+    by = {"y": labels, "rows": np.arange(len(labels))}
+    if options.group in train.columns:
+        by = {"clients": np.unique(train.columns[options.group], return_inverse=True)[1]} | by
+    first = tables[0]  # whose cells are texts where it is a CSV file
+    said = {
+        name: said_by(
+            first.floats[name] if name in first.floats else first.column(name).to_pandas(), by
+        )
+        for name in first.names
+    }
+    left_out = [name for name, what in said.items() if what]
+    notes = [f"Column {name!r} says {SAID[said[name]]}, and is no feature." for name in left_out]
+    return (replace(options, columns=infer_columns(tables, left_out)) if notes else options), notes
+
+
 def _write_source(
     directory: Path,
     splits: tuple[LabeledSplit, LabeledSplit],
@@ -400,7 +426,8 @@ def _write_source(
 ) -> None:
     train, test = splits
     classes = same_classes(train, test)
-    shape, columns, bits, points = same_form(train.inputs, test.inputs, image_size, options)
+    features, said = _features(train, test, classes[0].numbers, options)
+    shape, columns, bits, points = same_form(train.inputs, test.inputs, image_size, features)
     for name, labels, inputs in zip(("train", "test"), classes, points, strict=True):
         file, size = directory / f"{name}_inputs.npy", (len(inputs), *shape)
         write_blocks(file, size, inputs.dtype, inputs.blocks(shape))
@@ -420,7 +447,7 @@ def _write_source(
         "train": train.inputs.where,
         "test": test.inputs.where,
         "image_size": image_size,
-        "notes": reading_notes([train.inputs, test.inputs]),
+        "notes": [*reading_notes([train.inputs, test.inputs]), *said],
     }
     text = json.dumps(meta, indent=1, ensure_ascii=False)
     (directory / META).write_text(text, encoding="utf-8")

@@ -9,6 +9,9 @@ import pandas as pd
 import pytest
 
 import fedul_flwr as ff
+from fedul_flwr.data.columns import Column, Columns
+from fedul_flwr.data.sources import load_source
+from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.errors import UserError
 from tests.support.refusals import refuses
 
@@ -63,6 +66,46 @@ def test_given_measurements_that_all_differ_then_they_stay(tmp_path: Path) -> No
     frame["rank"] = np.random.default_rng(1).permutation(len(frame))  # no number of a row
     run = ff.simulate("supervised", (frame, labels), clients=3, output=tmp_path / "r", **QUICK)
     assert columns(run) == ["age", "ward", "code", "rank"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_given_a_folder_then_no_column_that_says_clients_classes_or_rows_is_a_feature(
+    tmp_path: Path, kind: str
+) -> None:
+    n = 90
+    rng = np.random.default_rng(0)
+    ward = np.arange(n) % 3
+    ill = rng.integers(0, 2, n)
+    table = pd.DataFrame(
+        {
+            **{"age": rng.normal(60, 9, n), "sex": rng.choice(["f", "m"], n), "row": np.arange(n)},
+            **{"ward": ward, "house": np.array(["A", "B", "C"])[ward]},
+            **{"outcome": np.where(ill, "died", "lives"), "label": ill},
+        }
+    )
+    for split in ("train", "test"):
+        part = table if split == "train" else table.iloc[:30]
+        path = tmp_path / f"{split}.{kind}"
+        part.to_csv(path, index=False) if kind == "csv" else part.to_parquet(path, index=False)
+    source = load_source(str(tmp_path), table=TableOptions(group="ward"))
+    assert source.columns is not None
+    assert source.columns.names == ("age", "sex")
+    assert len(source.notes) >= 3
+    assert source.train.columns["ward"].tolist() == ward.tolist()
+    # Who names the columns in a file decides.
+    stated = TableOptions(columns=Columns((Column("age"), Column("row"))))
+    assert load_source(str(tmp_path), table=stated).train.inputs.shape == (n, 2)
+
+
+def test_given_the_number_of_each_set_as_a_column_then_an_estimator_refuses_it() -> None:
+    rng = np.random.default_rng(0)
+    sets = np.arange(60) % 3
+    points = np.column_stack([rng.normal(size=60), 7.0 * sets])
+    priors = np.array([[0.8, 0.2], [0.5, 0.5], [0.2, 0.8]])
+    with pytest.raises(ValueError, match="column 1 of X"):
+        ff.FedULClassifier(rounds=1).fit(points, sets, priors)
+    with pytest.raises(ValueError, match="column 1 of X"):
+        ff.ClosedFormClassifier().fit(points, sets)
 
 
 def test_given_vectors_then_a_column_that_says_clients_or_classes_is_refused() -> None:
