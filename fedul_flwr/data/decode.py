@@ -161,12 +161,18 @@ class EncodedImages:
 
 @dataclass(frozen=True)
 class PixelImages:
-    """Images that are pixels already, uint8 ``(n, height, width, 1 or 3)``."""
+    """Images that are pixels already, uint8 ``(n, height, width, 1 or 3)``.
+
+    Attributes
+    ----------
+    is_full : whether 255 is white whatever `image-bits` says, as the values were from 0 to 1.
+    """
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
     where: str
     pixels: Bytes
     bits: int = UNKNOWN_BITS
+    is_full: bool = False
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -174,7 +180,7 @@ class PixelImages:
     def read_with(self, bits: int, window: Window) -> Self:
         """The same images, whose values have so many bits; they are not DICOM."""
         del window
-        return replace(self, bits=bits)
+        return self if self.is_full else replace(self, bits=bits)
 
     def survey(self) -> Survey:
         """Return the one size and number of channels of the array, and whether it has masks."""

@@ -135,7 +135,8 @@ def of_array(
         if is_first and (channels == "first" or images.shape[3] not in (1, 3)):
             images = images.transpose(0, 2, 3, 1)
         if images.shape[3] in (1, 3):
-            return PixelImages(where, _pixels(images, where))
+            is_full = images.dtype.kind in "fb"
+            return PixelImages(where, _pixels(images, where), is_full=is_full)
     wanted = " or ".join(FORMS[axis] for axis in FORMS if axis in axes)
     raise UserError(
         f"{where} holds {array.dtype} of the shape {array.shape}; it must hold {wanted}.",

@@ -62,6 +62,9 @@ def test_arrays_of_0_and_1_are_black_and_white(tmp_path: Path) -> None:
     source = load_source(str(tmp_path))
     assert source.bits == 1
     np.testing.assert_array_equal(source.train.inputs[..., 0], masks * 255)
+    # Truth values and floats have a white of their own: 1.
+    np.savez(tmp_path / "test.npz", images=masks.astype(np.float32), labels=[0, 1, 0, 1])
+    np.testing.assert_array_equal(load_source(str(tmp_path)).test.inputs[..., 0], masks * 255)
     for split in ("train", "test"):
         np.savez(tmp_path / split, images=masks.astype(bool), labels=[0, 1, 0, 1])
     np.testing.assert_array_equal(load_source(str(tmp_path)).train.inputs[..., 0], masks * 255)
