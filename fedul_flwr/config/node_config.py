@@ -41,8 +41,8 @@ class OwnerLimits(Settings):
     its name `package.module:NAME` is here, too."""
     approve: Literal["runs-within-limits", "each-run"] = "runs-within-limits"
     """Whether the owner approves each run by itself (`fedul-flwr deploy runs`): its client answers
-    nothing but who it is before that. What changes afterwards, settings, code, what leaves or who
-    takes part, makes another run."""
+    nothing but who it is before that. Other settings, code, kinds of what leaves or owners make
+    another run; other columns, classes or shapes do not."""
     allow_plaintext: bool = False
     """Whether `xclp.secure = "plaintext"` is allowed, which shows the server all codes."""
     allow_known_seed: bool = False

@@ -6,9 +6,9 @@ makes each entry whole or absent, also if two processes answer at once.
 
 Runs that an owner approves one by one (`approve = "each-run"`) are known by their *digest*: of all
 settings, the code that would run, what would leave the owner, and who else takes part. Whatever of
-these changes makes another run. The owner's client notes it when the server asks, and the owner's
-person decides (``fedul-flwr deploy runs``). A decision is signed with the owner's key and stands in
-the owner's log, too.
+these changes makes another run; columns, classes and shapes are not among them. The owner's client
+notes it when the server asks, and the owner's person decides (``fedul-flwr deploy runs``). A
+decision is signed with the owner's key and stands in the owner's log, too.
 """
 
 from __future__ import annotations
