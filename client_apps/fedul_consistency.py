@@ -34,7 +34,7 @@ class FedULConsistencySettings(kit.Settings):
 
 STRONG_VIEWS = {
     "consistency-loss": kit.Part(
-        says="how the strong views went",
+        says="the loss on strongly changed copies of its points",
         when=lambda settings: settings[FedULConsistencySettings].weight > 0,
     ),
     **kit.CONFIDENT,
