@@ -47,13 +47,14 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
             CLASS_MASSES: kit.Part(
                 "classes",
                 at_least=0,
-                says="points of each class, by its priors",
+                says="how many points of each class it has, by the class shares of its sets",
                 when=lambda settings: settings.sends_class_masses,
             )
         },
         SUM_PART: {
             Summed.SETS: summed_part(
-                "points of each class and what its sets tell apart, by their priors",
+                "by the class shares of its sets how many points of each class it has, and "
+                "what they tell apart",
                 "once, in round 1",
                 when=lambda settings: any(settings.sums_of_sets),
             )

@@ -45,7 +45,8 @@ class FedULAssignClient(FedULConsistencyClient):
 METHOD = kit.Method(
     name="fedul-assign",
     line="FedUL, and strong views trained on classes assigned under the shares of each set.",
-    needs="unlabeled sets with known class shares at clients, at least as many sets as classes",
+    needs="unlabeled sets with known class shares at clients, at least as many sets as classes; "
+    "classes that look alike at all clients",
     paper="ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
     strategy="fedul_flwr.strategies.fedul:FedULStrategy",
     client=FedULAssignClient,

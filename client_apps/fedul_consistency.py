@@ -34,7 +34,7 @@ class FedULConsistencySettings(kit.Settings):
 
 STRONG_VIEWS = {
     "consistency-loss": kit.Part(
-        says="how the strong views went",
+        says="the loss on strongly changed copies of its points",
         when=lambda settings: settings[FedULConsistencySettings].weight > 0,
     ),
     **kit.CONFIDENT,
@@ -83,7 +83,8 @@ class FedULConsistencyClient(FedULClient):
 METHOD = kit.Method(
     name="fedul-consistency",
     line="FedUL, and the same prediction for two views of a point.",
-    needs="unlabeled sets with known class shares at clients, at least as many sets as classes",
+    needs="unlabeled sets with known class shares at clients, at least as many sets as classes; "
+    "classes that look alike at all clients",
     paper="ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
     strategy="fedul_flwr.strategies.fedul:FedULStrategy",
     client=FedULConsistencyClient,

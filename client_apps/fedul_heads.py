@@ -67,7 +67,8 @@ def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 METHOD = kit.Method(
     name="fedul-heads",
     line="FedUL with last layers from sums over clients, trained on posteriors under set shares.",
-    needs="unlabeled sets with known class shares at clients, at least as many sets as classes",
+    needs="unlabeled sets with known class shares at clients, at least as many sets as classes; "
+    "classes that look alike at all clients",
     paper="ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
     strategy=FedULHeads,
     client=FedULHeadsClient,

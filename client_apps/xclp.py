@@ -57,7 +57,7 @@ def propagation_answers(often: str) -> Declared:
     complaint = kit.all_of("whose message it cannot use", COMPLAINT, when=hidden, **wrong)
     checks = kit.all_of("random words that its part of the sum began with", phases.CHECKS, **wrong)
     summed = kit.Part(ANY, says=part, often=often, when=plain)
-    masked = replace(summed, says=f"{part}, masked", reader=others, when=hidden)
+    masked = replace(summed, says=f"{part}, under masks", reader=others, when=hidden)
     return {
         phases.COMPARE: {**compared, **complaint},
         phases.SUM: {phases.SENT: replace(summed, other=masked)},
@@ -71,7 +71,9 @@ class XCLPClient(kit.SemiSupervisedClient):
     reports = {
         **kit.CONFIDENT,
         phases.UNOPENED: kit.Part(
-            combine="keep", says="whether its rows of the sum of labels hold no sum", optional=True
+            combine="keep",
+            says="whether it could not open its part of the sum of labels",
+            optional=True,
         ),
     }
     answers = propagation_answers("every round of the second stage that it trains in")

@@ -63,7 +63,9 @@ class XCLPPredictClient(kit.SemiSupervisedClient):
             ),
         },
         SETUP: {"num-compared": kit.Part.count(says="how many points are in the graph")},
-        LABEL: {UNOPENED: kit.Part(says="whether its rows of the sum hold no sum", often="once")},
+        LABEL: {
+            UNOPENED: kit.Part(says="whether it could not open its part of the sum", often="once")
+        },
     }
 
     @cached_property

@@ -44,7 +44,8 @@ _OURS = "ours, after Quadrianto et al., JMLR 2009, and FedCGS, arXiv:2503.06962"
 METHOD = kit.Method(
     name="closed-form",
     line="A last layer from sums over all sets, in one message and a refinement; trains nothing.",
-    needs="unlabeled sets with class shares at clients, that together tell the classes apart",
+    needs="unlabeled sets with class shares at clients, that together tell the classes apart; "
+    "classes that look alike at all clients",
     paper=_OURS,
     strategy=ClosedForm,
     client=SetsClient,

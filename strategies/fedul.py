@@ -116,7 +116,8 @@ class FedULStrategy(kit.Strategy):
 METHOD = kit.Method(
     name="fedul",
     line="FedUL: trains to predict a point's set through a fixed map of class posteriors.",
-    needs="unlabeled sets with known class shares at clients, at least as many sets as classes",
+    needs="unlabeled sets with known class shares at clients, at least as many sets as classes; "
+    "classes that look alike at all clients",
     paper="Lu et al., ICLR 2022, arXiv:2204.03304",
     strategy=FedULStrategy,
     client="fedul_flwr.client_apps.fedul:FedULClient",

@@ -22,7 +22,7 @@ METHOD = kit.Method(
     name="fedul-finetune",
     line="FedUL with M1: the server trains the combined model on its labels after every round.",
     needs="unlabeled sets with known class shares at clients, at least as many sets as classes; "
-    "labeled points at the server",
+    "classes that look alike at all clients; labeled points at the server",
     paper="A Bi-Objective Optimization Approach for Enhancing FedUL, project report",
     strategy=FedULFinetune,
     client="fedul_flwr.client_apps.fedul:FedULClient",

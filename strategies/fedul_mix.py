@@ -59,7 +59,7 @@ METHOD = kit.Method(
     name="fedul-mix",
     line="FedUL with M2: the server mixes the combined model with one trained on its labels.",
     needs="unlabeled sets with known class shares at clients, at least as many sets as classes; "
-    "labeled points at the server",
+    "classes that look alike at all clients; labeled points at the server",
     paper="A Bi-Objective Optimization Approach for Enhancing FedUL, project report",
     strategy=FedULMix,
     client="fedul_flwr.client_apps.fedul:FedULClient",

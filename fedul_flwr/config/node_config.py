@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -41,8 +42,8 @@ class OwnerLimits(Settings):
     its name `package.module:NAME` is here, too."""
     approve: Literal["runs-within-limits", "each-run"] = "runs-within-limits"
     """Whether the owner approves each run by itself (`fedul-flwr deploy runs`): its client answers
-    nothing but who it is before that. What changes afterwards, settings, code, what leaves or who
-    takes part, makes another run."""
+    nothing but who it is before that. Other settings, code, kinds of what leaves or owners make
+    another run; other columns, classes or shapes do not."""
     allow_plaintext: bool = False
     """Whether `xclp.secure = "plaintext"` is allowed, which shows the server all codes."""
     allow_known_seed: bool = False
@@ -107,6 +108,12 @@ class OwnerLimits(Settings):
         """Every limit by key."""
         return {key: value for key, value in self.to_flat().items() if key in _KEYS}
 
+    def limits_in_words(self) -> Iterator[str]:
+        """A line for each limit, as its owner reads it."""
+        for key, value in self.limits.items():
+            unset = "no" if value is False else _UNSET.get(key, "no limit")
+            yield f"{key}: {'yes' if value is True else value or unset}"
+
     def check_modules(self, flat: Mapping[str, Any]) -> None:
         """Refuse settings that name a module which the owner does not allow."""
         for key in BUILT_IN:
@@ -126,7 +133,7 @@ class OwnerLimits(Settings):
     def _refusal(self, setting: str, limit: str) -> UserError:
         return UserError(
             f"The node's owner does not allow {setting}: its node config has "
-            f"{limit} = {self.limits[limit]!r}.",
+            f"{limit} = {json.dumps(self.limits[limit])}.",
             "owner-does-not-allow",
             limit=limit,
         )
@@ -221,6 +228,12 @@ class OwnerLimits(Settings):
 
 
 _KEYS = frozenset(OwnerLimits.names())
+_UNSET = {
+    "allow-methods": "every built-in method",
+    "approved-starts": "none",
+    "share-digits": "all",
+}
+"""What 0 or no text means; of other limits that there is none."""
 
 
 Format = Literal["auto", "sets", "files", "class-folders"]

@@ -96,7 +96,8 @@ class PathologicalSettings(Settings):
 
     table: ClassVar[str] = "pathological"
     classes_per_client: Annotated[int, Field(ge=1)] = 2
-    """Number of classes at a client."""
+    """Number of classes at a client. Together clients have all classes, if this times their number
+    is not less."""
 
 
 class ShardSettings(Settings):

@@ -389,8 +389,8 @@ class StatedPriors:
             )
         if len(sampled):
             notes.append(
-                f"class priors of {len(sampled)} sets are estimates from {sampled.min():.0f} to "
-                f"{sampled.max():.0f} labels per set, by Jeffreys' prior"
+                f"the class shares of {len(sampled)} sets are estimates from {sampled.min():.0f} "
+                f"to {sampled.max():.0f} labels per set, by Jeffreys' prior"
             )
         means, worth = self.posterior.means.copy(), self.posterior.concentrations.copy()
         means[whole] = self.counts[whole] / totals[whole, None]
@@ -414,7 +414,7 @@ def read_stated_priors(folder: Path, class_names: list[str]) -> StatedPriors:
         raise OwnDataError(f"{file} and {counted} both exist; only one may.", "files-contradict")
     if not file.exists() and not counted.exists():
         raise OwnDataError(
-            f"{file} is missing; it names the sets and their class priors "
+            f"{file} is missing; it names the sets and their class shares "
             f"({COUNTS_FILE} may take its place).",
             "file-missing",
         )
@@ -480,7 +480,7 @@ def _from_shares(
         off, tolerance = max(rounded)
         notes = (
             *notes,
-            f"the class priors of {len(rounded)} of {len(names)} sets do not sum to 1 exactly and "
+            f"the class shares of {len(rounded)} of {len(names)} sets do not sum to 1 exactly and "
             f"were divided by their sum (off by at most {off:.2g}; rounding explains "
             f"{tolerance:.2g})",
         )

@@ -212,16 +212,16 @@ def misfits_in_words(
     sets fit badly, so that none can stand out."""
     if fit.inflation > POOR_FIT:
         yield (
-            f"warning: the class priors of most sets fit the model's predictions badly (half of "
-            f"the statistics are {fit.inflation:.0f} times what chance explains, or more): either "
-            "the priors are wrong, or the model is"
+            "warning: the class shares of most sets fit the model's predictions badly (half of "
+            f"them {fit.inflation:.0f} times as badly as by chance): either the shares are "
+            "wrong, or the model is"
         )
     for m in map(int, np.flatnonzero(fit.misfits)):
         worst = int(np.abs(fit.shares[m] - stated.means[m]).argmax())
         yield (
-            f"warning: the class priors of set {set_names[m]!r} do not fit the model's predictions "
-            f"(p = {fit.p_values[m]:.1g}): of class {class_names[worst]!r} it finds "
-            f"{fit.shares[m, worst]:.3f}, told was {stated.means[m, worst]:.3f}"
+            f"warning: the class shares of set {set_names[m]!r} do not fit the model's predictions "
+            f"(p = {fit.p_values[m]:.1g} by chance): of class {class_names[worst]!r} they state "
+            f"{stated.means[m, worst]:.3f}, the model predicts {fit.shares[m, worst]:.3f}"
         )
 
 
@@ -310,7 +310,8 @@ def check_sets(
     Refused are: a row of priors with a negative or non-finite entry or a sum further from 1 than
     its tolerance, fewer sets than ``min_sets``, an empty set, and with ``strict_rank`` a Pi of
     rank below K. Without ``strict_rank`` a rank below K gives a warning with the absent classes:
-    Theorem 4 then does not hold for this client alone, but the federation can still learn.
+    The paper's theorem 4 then does not hold for this client alone, but the federation can still
+    learn.
     """
     num_sets, num_classes = priors.shape
     check = SetCheck("", num_sets, int(set_sizes.sum()), np.inf)
@@ -323,26 +324,31 @@ def check_sets(
     rank = int((singular > singular[0] * max(priors.shape) * np.finfo(np.float64).eps).sum())
     check = replace(check, rank=rank)
     if rank < num_classes and strict_rank:
-        reason = f"its priors have rank {rank}, below {num_classes} classes"
+        reason = f"its sets do not tell all {num_classes} classes apart (rank {rank})"
         return replace(check, reason=reason, code="priors-rank")
     if rank < num_classes:
         names = class_names or [str(k) for k in range(num_classes)]
         absent = [names[int(k)] for k in np.flatnonzero(priors.sum(axis=0) == 0)]
-        named = f" (absent: {', '.join(absent)})" if absent else ""
+        why = f"no set has a point of: {', '.join(absent)}" if absent else "their shares are alike"
         warning = (
-            f"class priors have rank {rank} of {num_classes}{named}: "
-            "the guarantee of Theorem 4 does not hold for this client alone"
+            f"alone these sets do not tell all classes apart ({why}); with other owners' sets they "
+            "may"
         )
         return replace(check, warnings=(warning,))
     condition = float(singular[0] / singular[-1])
     check = replace(check, condition_number=condition)
     if condition <= ILL_CONDITIONED:
         return check
-    warning = (
-        f"class priors are ill-conditioned ({condition:.3g}): "
-        "sets that differ more in their classes would help"
-    )
+    warning = f"{alikeness(condition)}: sets that differ more in their classes would help"
     return replace(check, warnings=(warning,))
+
+
+def alikeness(condition: float) -> str:
+    """The condition number of sets' class shares, in words for owners."""
+    return (
+        f"how alike their class shares are: {condition:.3g} (1 is as different as can be, "
+        f"{ILL_CONDITIONED:,.0f} and more nearly the same)"
+    )
 
 
 def check_counts(
@@ -376,10 +382,10 @@ def _refusal(priors: Floats, set_sizes: Ints, min_sets: int, tolerances: Floats)
             return {"at": m, "reason": f"set '{m}' is empty", "code": "points-missing"}
         wrong = {"at": m, "code": "class-priors-wrong"}
         if not np.isfinite(row).all() or (row < 0).any():
-            return {**wrong, "reason": f"set '{m}' has a negative or non-finite class prior"}
+            return {**wrong, "reason": f"set '{m}' has a class share that is negative or no number"}
         if abs(row.sum() - 1) > tolerances[m]:
             sums = f": they sum to {row.sum():.6g}, and rounding explains {tolerances[m]:.2g}"
-            reason = f"the class priors of set '{m}' do not sum to 1"
+            reason = f"the class shares of set '{m}' do not sum to 1"
             return {**wrong, "reason": reason, "details": sums}
     num_sets, num_classes = priors.shape
     if num_sets >= min_sets:

@@ -6,6 +6,7 @@ The client of the run's method is built as in a run, and gives the same answers,
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -68,7 +69,7 @@ def check_owner(
     settings, _ = resolve_auto(settings, strategy, shape)
     otherwise, _ = resolve_auto(otherwise, strategy, shape)
     client, answer = _prepared(where, settings, shape)
-    yield "Found, for your eyes only:"
+    yield "Your data, for your eyes only:"
     yield from (f"  {line}" for line in client.describe())
     node = NodeConfig.parse(where)
     about = (
@@ -77,8 +78,8 @@ def check_owner(
         else survey_images(Path(node.data), shape.input_shape)
     )
     yield from (f"  {line}" for line in about)
-    yield "Limits of this node:"
-    yield from (f"  {key} = {value!r}" for key, value in node.limits.items())
+    yield "Your limits (docs/own-data.md, Limits, says what each means):"
+    yield from (f"  {line}" for line in node.limits_in_words())
     identities = read_identities(node.identity, node.partition_id)
     if identities is None:
         yield (
@@ -233,7 +234,7 @@ def largest_update(client: Client[Any], *, whole: bool) -> Arrays:
 
 
 def _value(name: str, value: Value) -> str:
-    text = repr(value)
+    text = "infinite" if value == math.inf else repr(value)
     shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
     size = payload_bytes(RecordDict({CONFIG: ConfigRecord({name: value})}))
     return f"{name} = {shown} ({size:,} bytes)"

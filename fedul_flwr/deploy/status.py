@@ -65,7 +65,7 @@ def spent(directory: Path) -> list[str] | None:
     if not (directory / NODE_ENV).is_file():
         return None
     lines = [line for file in sorted(directory.rglob("*.ledger")) for line in Ledger(file).spent()]
-    return lines or ["Nothing was sent with noise yet, and no distances."]
+    return lines or ["Nothing that max-epsilon limits has been sent yet."]
 
 
 def state_of_server(directory: Path) -> list[str]:

@@ -26,7 +26,7 @@ from fedul_flwr.data.class_priors import class_masses, rounded_shares
 from fedul_flwr.data.columns import Columns, parse_columns
 from fedul_flwr.data.safe_files import make_folder, save_arrays
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.set_priors import SetCheck, check_sets
+from fedul_flwr.data.set_priors import SetCheck, alikeness, check_sets
 from fedul_flwr.data.split import label_scenario, open_partly_labeled_points, open_unlabeled_sets
 from fedul_flwr.data.standardize import (
     MEANS,
@@ -120,16 +120,19 @@ class PointShares(NamedTuple):
     stated: Bools
 
 
-_USABLE = "whether its sets can be used"
+_ALIKE = (
+    "how alike the class shares of its sets are (from 1; infinite if they alone do not tell all "
+    "classes apart)"
+)
 OF_SETS: Parts = {
-    "reason": Part(TEXT, says=_USABLE),
-    **dict.fromkeys(("num-sets", "num-points"), Part.count(says=_USABLE)),
-    "condition-number": Part(ANY, says=_USABLE),
+    "reason": Part(TEXT, says="whether its sets can be used"),
+    **dict.fromkeys(("num-sets", "num-points"), Part.count(says="how many sets and points it has")),
+    "condition-number": Part(ANY, says=_ALIKE),
     **only_when(
         lambda settings: settings[AdmissionSettings].share_priors,
         {
-            "priors": Part(("num-sets", "classes"), says="class priors and size of every set"),
-            "set-sizes": Part("num-sets", at_least=0, says="class priors and size of every set"),
+            "priors": Part(("num-sets", "classes"), says="class shares and size of every set"),
+            "set-sizes": Part("num-sets", at_least=0, says="class shares and size of every set"),
         },
     ),
 }
@@ -391,9 +394,8 @@ class UnlabeledSetData(ClientData):
         yield f"{check.num_points} points in {check.num_sets} sets, {self.num_classes} classes"
         for name, size in zip(sets.names, sets.set_sizes, strict=True):
             yield f"set {name}: {size} points"
-        if check.rank:
-            condition = check.condition_number
-            yield f"class priors: rank {check.rank}, condition number {condition:.3g}"
+        if check.condition_number < np.inf:
+            yield f"the sets tell all classes apart; {alikeness(check.condition_number)}"
         yield from sets.notes
         yield from (f"warning: {warning}" for warning in check.warnings)
 

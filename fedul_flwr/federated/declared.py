@@ -152,7 +152,7 @@ def _of_updates(settings: RunConfig) -> Iterator[str]:
     if is_summed:
         yield (
             "The server sees the mean of all owners' models, and no model of one owner, as long as "
-            "too few of them work with it."
+            "fewer than a third of the owners help it (a fifth, if there are more than 100)."
         )
     else:
         yield (

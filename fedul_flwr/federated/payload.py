@@ -55,7 +55,9 @@ EVERY_ROUND = "every round that it trains in"
 SERVER = "the server"
 AVERAGED = "the server; all clients get the mean"
 SUMMED_READER = "the server, as a sum over all clients"
-HOW_TRAINING_WENT = "how many points, and how training went"
+UNDER_MASKS = "under masks, random numbers that cancel in the sum"
+HOW_TRAINING_WENT = "numbers about how its training went"
+LOSS_IN_WORDS = "the loss (how far off the model is)"
 
 Combine = Literal["mean", "sum", "keep"]
 
@@ -245,16 +247,17 @@ def all_of(says: str, *names: str, **options: Any) -> Parts:
 
 def summed_part(says: str, often: str, when: Condition = lambda _: True) -> Part:
     """A client's numbers in a sum of which the server reads nothing else."""
-    return Part(ANY, says=f"{says}, masked", often=often, reader=SUMMED_READER, when=when)
+    says = f"{says}, {UNDER_MASKS}"
+    return Part(ANY, says=says, often=often, reader=SUMMED_READER, when=when)
 
 
 STARTED, ENDED, PROCESS = "started", "ended", "process"
-_ACCOUNT = Part(combine="keep", says="when it trained, in which process")
+_ACCOUNT = Part(combine="keep", says="when it began and ended to train, and its process's number")
+_TRAINED = f"on how many points it trained, in how many steps, and {LOSS_IN_WORDS}"
 OF_ALL: Parts = {
-    WEIGHT: Part.count(),
-    LOSS: Part(optional=True),
-    STEPS: Part.count(optional=True),
-    NORMALIZER: Part.count(optional=True),
+    WEIGHT: Part.count(says=_TRAINED),
+    LOSS: Part(says=_TRAINED, optional=True),
+    **dict.fromkeys((STEPS, NORMALIZER), Part.count(says=_TRAINED, optional=True)),
     **dict.fromkeys((STARTED, ENDED), _ACCOUNT),
     PROCESS: replace(_ACCOUNT, optional=True),
 }
@@ -334,9 +337,9 @@ def masked_parts(parts: Parts) -> Parts:
     """What a client sends of these in an update of which the server reads the sum alone."""
     apart = {name: part for name, part in parts.items() if part.combine == "keep"}
     summed = {name: part for name, part in parts.items() if name not in apart}
-    says = "; ".join(part.says for _, part in in_words(summed))
+    says = "; ".join([*(part.says for _, part in in_words(summed)), f"all {UNDER_MASKS}"])
     trained = "whether it had anything to train on (0 or 1)"
-    vector = Part(ANY, says=f"masked: {says}", reader=f"{SUMMED_READER} of the round")
+    vector = Part(ANY, says=says, reader=f"{SUMMED_READER} of the round")
     return {MASKED: vector, WEIGHT: Part.count(says=trained), **apart}
 
 

@@ -163,10 +163,13 @@ class SetAdmission(ClientPolicy):
         self._alike = {}
         if below:
             some = ", ".join(below)
-            log(WARNING, "Class priors have rank below K at %s clients: %s", len(below), some)
+            text = "Alone, the sets of %s clients do not tell all classes apart: %s"
+            log(WARNING, text, len(below), some)
         if large:
             some, most = ", ".join(large), max(large.values())
-            text = "Condition numbers of class priors are large, up to %.3g, at %s clients: %s"
+            text = (
+                "Class shares of sets are nearly alike (condition number to %.3g) at %s clients: %s"
+            )
             log(WARNING, text, most, len(large), some)
 
     def check_directions(self, directions: int) -> None:

@@ -339,7 +339,7 @@ def print_comparison(outputs: Mapping[str, Path], seconds: float) -> None:
     """Print a table of the demo's finished runs by their methods, and the time of all."""
     from rich.table import Table
 
-    labels = {"fedul": "none, class priors of sets", "supervised": "all (the ceiling)"}
+    labels = {"fedul": "none, class shares of sets", "supervised": "all (the ceiling)"}
     criteria = {"heldout": "held-out loss", "validation": "validation labels"}
     table = Table(title="Handwritten digits: same clients, same points")
     for name in ("method", "labels used", "test error", "best round", "chosen by"):

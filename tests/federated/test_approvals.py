@@ -153,7 +153,7 @@ def test_what_makes_another_run(consortium: Consortium, monkeypatch: pytest.Monk
     longer = describe_run(consortium.settings(num_rounds=9), node)
     assert changes(about, longer) == ["num-rounds: 4 before, 9 now"]
     told = describe_run(consortium.settings(**{"fedul.share-priors": True}), node)
-    assert "sent, new: class priors and size of every set: to the server; once, before round 1" in (
+    assert "sent, new: class shares and size of every set: to the server; once, before round 1" in (
         changes(about, told)
     )
     write_identity(consortium.own(0), identities(range(2))[0])

@@ -54,10 +54,10 @@ def test_releases_add_up_and_one_beyond_the_limit_is_not_noted(tmp_path: Path) -
             ledger.spend("updates", 1.0, (two + three) / 2)
     ledger.spend("codes", 0.25, (two + three) / 2)  # an account of its own
     one, other = ledger.spent()
-    assert "1 release(s)" in one
-    assert f"2 release(s), epsilon = {two:.4g}" in other
+    assert "1 message(s)" in one
+    assert f"2 message(s): epsilon = {two:.4g} " in other
     ledger.spend("updates", 1.0, 0)  # no limit
-    assert f"3 release(s), epsilon = {three:.4g}" in ledger.spent()[1]
+    assert f"3 message(s): epsilon = {three:.4g} " in ledger.spent()[1]
 
 
 def test_a_release_without_noise_is_counted_and_beyond_every_limit(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_release_without_noise_is_counted_and_beyond_every_limit(tmp_path: Pat
     with refuses("privacy-budget"):
         ledger.spend("distances", math.inf, 1e6)
     ledger.spend("distances", math.inf, 0)
-    assert "1 release(s), epsilon = inf" in ledger.spent()[0]
+    assert "1 message(s): without bound" in ledger.spent()[0]
 
 
 def test_it_lies_beside_the_log_or_the_data(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_check_names_no_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "set '0'" in values["reason"]
     assert "january" not in str(values)
     said = (
-        "Client 2: the class priors of set 'january' do not sum to 1: "
+        "Client 2: the class shares of set 'january' do not sum to 1: "
         "they sum to 0.95, and rounding explains 0.01\n"
     )
     assert said in capsys.readouterr().out

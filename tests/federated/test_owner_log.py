@@ -18,6 +18,7 @@ from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.declared import disclosures
 from fedul_flwr.federated.grid import PackingGrid, announce_end
 from fedul_flwr.federated.owner.log import COLUMNS, refuse_unwritable, settings_digest
+from fedul_flwr.federated.payload import LOSS, OF_ALL, STARTED
 from tests.support.learnable_owners import NO_DATA, write_sets
 from tests.support.refusals import refuses
 from tests.support.runs import EVERYTHING_ALLOWED, train
@@ -92,8 +93,8 @@ def test_given_a_run_then_each_owner_has_a_line_for_every_message_with_its_size_
             assert int(line["bytes_sent"]) == size + 32 + 24
             assert line["sent"] == (
                 "the model after local training, to the server; all clients get the mean "
-                f"({size} bytes); how many points, and how training went, to the server (32 bytes);"
-                " when it trained, in which process, to the server (24 bytes)"
+                f"({size} bytes); {OF_ALL[LOSS].says}, to the server (32 bytes); "
+                f"{OF_ALL[STARTED].says}, to the server (24 bytes)"
             )
             assert int(line["bytes_received"]) >= size
 

@@ -167,6 +167,6 @@ def test_the_set_that_is_told_wrong_is_found_and_no_other(
     assert (wrong["sets"], wrong["misfits"]) == (50, 1)
     assert wrong["misfit_distance"] == pytest.approx(50 * wrong["told_distance"])
     out = capsys.readouterr().out
-    said = "Client 2: warning: the class priors of set '3' do not fit the model's predictions (p = "
+    said = "Client 2: warning: the class shares of set '3' do not fit the model's predictions (p = "
     assert out.count("do not fit") == 1
     assert said in out

@@ -6,9 +6,9 @@ makes each entry whole or absent, also if two processes answer at once.
 
 Runs that an owner approves one by one (`approve = "each-run"`) are known by their *digest*: of all
 settings, the code that would run, what would leave the owner, and who else takes part. Whatever of
-these changes makes another run. The owner's client notes it when the server asks, and the owner's
-person decides (``fedul-flwr deploy runs``). A decision is signed with the owner's key and stands in
-the owner's log, too.
+these changes makes another run; columns, classes and shapes are not among them. The owner's client
+notes it when the server asks, and the owner's person decides (``fedul-flwr deploy runs``). A
+decision is signed with the owner's key and stands in the owner's log, too.
 """
 
 from __future__ import annotations
@@ -79,6 +79,12 @@ def _epsilon(mu_squared: float) -> float:
     return gaussian_epsilon(math.sqrt(mu_squared), DELTA) if mu_squared < math.inf else math.inf
 
 
+def _in_words(epsilon: float) -> str:
+    if epsilon == math.inf:
+        return "without bound, as there was no noise"
+    return f"epsilon = {epsilon:.4g} at delta = {DELTA:g}; less protects more"
+
+
 class Ledger:
     """An owner's entries."""
 
@@ -133,8 +139,7 @@ class Ledger:
         with self._open() as entries:
             rows = [*entries.execute("SELECT what, releases, mu_squared FROM spent ORDER BY what")]
         return [
-            f"Spent on {what}: {releases} release(s), epsilon = {_epsilon(mu_squared):.4g} at "
-            f"delta = {DELTA:g}."
+            f"Privacy spent on {what} in {releases} message(s): {_in_words(_epsilon(mu_squared))}."
             for what, releases, mu_squared in rows
         ]
 

@@ -408,7 +408,9 @@ class Heads(Stage):
     @classmethod
     def sends(cls, settings: RunConfig) -> Declared:
         """The sums."""
-        says = "sums over its points: of features by class, of features' products, and of classes"
+        says = (
+            "sums over its points (of features by class, of products of two features, of classes)"
+        )
         often = "every message for a head"
         if not settings.sums_heads:
             return {HEAD: all_of(says, SUMS, often=often)}

@@ -17,7 +17,15 @@ from fedul_flwr.data.types import Content, count
 from fedul_flwr.federated.grid import SampledGrid
 from fedul_flwr.federated.messages import PART, metric, payload_bytes, to_arrays
 from fedul_flwr.federated.owner.model_check import check_model
-from fedul_flwr.federated.payload import EVALUATE, EVALUATED, LOSS, Declared, Summed, summed_part
+from fedul_flwr.federated.payload import (
+    EVALUATE,
+    EVALUATED,
+    LOSS,
+    LOSS_IN_WORDS,
+    Declared,
+    Summed,
+    summed_part,
+)
 from fedul_flwr.federated.secure_sum import from_steps, in_steps
 from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage
 from fedul_flwr.secure.sum_server import TooFewLeftError
@@ -100,8 +108,9 @@ class HeldOut(Stage):
     @classmethod
     def sends(cls, settings: RunConfig) -> Declared:
         """The loss."""
-        often, says = "every round that is evaluated", "loss on points it held out"
+        often = "every round that is evaluated"
+        says = f"{LOSS_IN_WORDS} on points that it left out of training"
         if settings.sums_updates:
             return {PART: {Summed.HELDOUT: summed_part(says, often)}}
-        says = f"{says}, and their number"
+        says = f"{says}, and how many these are"
         return {EVALUATE: {k: replace(p, says=says, often=often) for k, p in EVALUATED.items()}}

@@ -80,6 +80,7 @@ class AtServer(ServerStage):
 _EVERY_SUM = "before every sum"
 _SECRETS = "other clients, sealed for them"
 _ONCE = "once, and again when a client joins"
+_PAIRS = "its part of the secrets of two clients from which masks are made"
 _COMPLAINT = all_of(
     "whose message it cannot use",
     COMPLAINT,
@@ -94,13 +95,18 @@ SENT: Declared = {
         reader="the server and all clients",
     ),
     PEERS: {
-        **all_of("parts of the secrets with others", f"{TO}*", often=_ONCE, reader=_SECRETS),
+        **all_of(_PAIRS, f"{TO}*", often=_ONCE, reader=_SECRETS),
         **_COMPLAINT,
     },
     SHARES: {
-        **all_of("shares of this sum's masks", SEALED, often=_EVERY_SUM, reader=_SECRETS),
         **all_of(
-            "keys of its masks, sealed, and hashes of the secrets that open them",
+            "pieces of the keys of its masks for this sum",
+            SEALED,
+            often=_EVERY_SUM,
+            reader=_SECRETS,
+        ),
+        **all_of(
+            "the keys of its masks, sealed, and checksums of the secrets that open them",
             *(PAIR_KEYS, HASHES),
             often=_EVERY_SUM,
             reader="nobody, unless the client drops out",
@@ -114,7 +120,7 @@ SENT: Declared = {
         undisturbed=False,
     ),
     UNMASK: all_of(
-        "shares that open the sum and nothing else",
+        "pieces that open the sum and nothing else",
         *(SELF_SHARES, PAIR_SHARES),
         often="after every sum",
     ),

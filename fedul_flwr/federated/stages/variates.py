@@ -66,10 +66,14 @@ class Variates(Stage):
 
     client = AtClient
     sent = {
-        SETUP: {VARIATE_ROUNDS: Part(ANY, says="in which rounds it had a variate it has")},
+        SETUP: {
+            VARIATE_ROUNDS: Part(ANY, says="of which rounds it still has its correction (variate)")
+        },
         TRAIN: {
             CONTROL: Part(
-                WEIGHTS, says="the change of its variate, a mean of gradients", reader=AVERAGED
+                WEIGHTS,
+                says="the change of its correction (variate), a mean of gradients",
+                reader=AVERAGED,
             )
         },
     }
