@@ -197,6 +197,11 @@ class Stage:
         return True
 
     @classmethod
+    def validate(cls, settings: RunConfig) -> None:
+        """Refuse a run that has it and cannot be right."""
+        del settings
+
+    @classmethod
     def sends(cls, settings: RunConfig) -> Declared:
         """What clients send for it, by message: by default :attr:`sent`."""
         del settings

@@ -206,7 +206,8 @@ class Strategy(FlowerStrategy):
             require(settings, only_with("test-prior", AUTO, "uniform"))
         for kind in cls.__mro__:
             require(settings, *vars(kind).get("goes_with", ()))
-        stages_of(settings)  # refuses what is none
+        for stage in stages_of(settings):  # refuses what is none
+            stage.validate(settings)
 
     def make_codec(self) -> UpdateCodec:
         """Create the codec for this method's models."""
