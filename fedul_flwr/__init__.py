@@ -22,9 +22,10 @@ if TYPE_CHECKING:
         FedMatchClient,
         FedULClient,
         XCLPClient,
+        client_of,
         make_client_app,
     )
-    from fedul_flwr.api.own_strategy import XCLP, FedMatch, FedUL
+    from fedul_flwr.api.own_strategy import XCLP, FedMatch, FedUL, strategy_of
     from fedul_flwr.api.result import Result, TrainedModel
     from fedul_flwr.api.runs import Comparison, compare, load, simulate
     from fedul_flwr.errors import UserError
@@ -47,20 +48,22 @@ __all__ = [
     "TrainedModel",
     "UserError",
     "XCLPClient",
+    "client_of",
     "compare",
     "label",
     "label_propagation",
     "load",
     "make_client_app",
     "simulate",
+    "strategy_of",
 ]
 
 _from = door(
     __name__,
     {
         "api.runs": "Comparison compare load simulate",
-        "api.own_strategy": "FedMatch FedUL XCLP",
-        "api.own_client": "FedMatchClient FedULClient XCLPClient make_client_app",
+        "api.own_strategy": "FedMatch FedUL XCLP strategy_of",
+        "api.own_client": "FedMatchClient FedULClient XCLPClient client_of make_client_app",
         "api.estimators": "ClosedFormClassifier FedULClassifier GraphLabelClassifier",
         "api.labels": "Labels label",
         "api.result": "Result TrainedModel",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedul_flwr.config.methods import METHODS, Method, find_method
+from fedul_flwr.config.methods import Method, find_method, reference_to
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.run_files.records import read_metrics
 from fedul_flwr.data.run_files.store import RunDirectory
@@ -53,7 +52,7 @@ class _Watched(GridProxy):
         replies = list(super().send_and_receive(asked, timeout=timeout))
         if asked and asked[0].metadata.message_type == TRAIN:
             self._round += 1
-            self._change(self._round, replies)
+            self._change(self._round, [reply for reply in replies if reply.has_content()])
         return replies
 
 
@@ -81,26 +80,13 @@ def check_method(method: Method | str, **settings: Any) -> list[str]:
     >>> check_method("given-labels", rounds=1)  # doctest: +SKIP
     ['declared', 'resume', 'generators', 'forgetful client', 'hostile replies', ...]
     """
-    checks = _Checks(_name_of(method), settings)
+    name = method if isinstance(method, str) else reference_to(method)
+    checks = _Checks(name, settings)
     passed = []
     for name, check in checks.all():
         check()
         passed.append(name)
     return passed
-
-
-def _name_of(method: Method | str) -> str:
-    if isinstance(method, str):
-        return method
-    if method.name in METHODS and METHODS[method.name] is method:
-        return method.name
-    for module in (method.client_class.__module__, method.strategy_class.__module__):
-        for name, value in vars(sys.modules[module]).items():
-            if value is method:
-                return f"{module}:{name}"
-    raise AssertionError(
-        f"Method {method.name!r} is at the top of none of its modules, where a run could find it."
-    )
 
 
 class _Broken:
@@ -111,6 +97,8 @@ class _Broken:
         self.count = 0
 
     def __call__(self, number: int, replies: list[Message]) -> None:
+        if not replies:  # all have failed, as the run says
+            return
         table = replies[0].content.metric_records[self._record]
         if number == self._last and self._name in table:
             value = table[self._name]

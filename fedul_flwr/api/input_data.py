@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.base import AUTO, Scalar, Settings, column_name
+from fedul_flwr.config.methods import Method, reference_to
 from fedul_flwr.config.user_files import flatten, with_rounds
 from fedul_flwr.data.class_labels import ClassLabels, class_labels, distinct_values
 from fedul_flwr.data.columns import refuse_twice, unnamed_columns
@@ -683,6 +684,8 @@ def _value(value: Any) -> Any:
         return _plain(value)
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, Method):
+        return reference_to(value)
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, list | tuple | np.ndarray):

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedul_flwr.api.input_data import is_frame, training_points
 from fedul_flwr.config.base import in_order, is_named
-from fedul_flwr.config.methods import find_method
+from fedul_flwr.config.methods import Method, find_method, reference_to
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.class_labels import ClassLabels, class_labels
@@ -29,6 +29,7 @@ from fedul_flwr.data.types import Inputs, PartlyLabeledPoints, UnlabeledSets
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import (
+    DATA,
     ClientData,
     ClientState,
     PartlyLabeledData,
@@ -265,6 +266,36 @@ class XCLPClient(_PartlyLabeledClient):
     method = "xclp"
 
 
+def client_of(method: Method | str) -> type[OwnClient]:
+    """The clients of a method with data in memory, for an app of somebody's own.
+
+    Parameters
+    ----------
+    method : the method, or its name. A method of unlabeled sets has clients like
+        :class:`FedULClient`, one of points with labels for some such as :class:`FedMatchClient`.
+
+    Raises
+    ------
+    UserError
+        If its clients have neither, or nobody can import it.
+    """
+    name = method if isinstance(method, str) else reference_to(method)
+    chosen = find_method(name)
+    kind: Any = FedULClient if chosen.data == "unlabeled-sets" else _PartlyLabeledClient
+    data: Any = kind.data_class
+    of_method = chosen.client_class.data_class or DATA[chosen.data]
+    if not issubclass(of_method, data.__base__):
+        raise UserError(
+            f"Clients of method {name!r} have neither unlabeled sets nor points with labels for "
+            "some, as an app of your own takes them.",
+            "method-mismatch",
+        )
+    if of_method is not data.__base__:
+        data = type(of_method.__name__, (data, of_method), {"__module__": __name__})
+    attributes = {"method": name, "data_class": data, "__module__": __name__}
+    return type(chosen.client_class.__name__, (kind,), attributes)
+
+
 def make_client_app(client_fn: Callable[[Context], OwnClient]) -> ClientApp:
     """Flower's ClientApp of a method's clients, in place of ``ClientApp(client_fn=…)``.
 
@@ -281,7 +312,7 @@ def make_client_app(client_fn: Callable[[Context], OwnClient]) -> ClientApp:
         if not isinstance(client, OwnClient):
             raise UserError(
                 f"client_fn returned a {type(client).__name__}; it must return one of "
-                "FedULClient, FedMatchClient and XCLPClient.",
+                "FedULClient, FedMatchClient, XCLPClient and client_of(METHOD).",
                 "own-code-result",
             )
         return client.bind(context)

@@ -21,7 +21,7 @@ from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from fedul_flwr.api.input_data import flat_settings
 from fedul_flwr.config.auto_settings import DataSize, with_auto_values
 from fedul_flwr.config.base import Scalar
-from fedul_flwr.config.methods import METHODS
+from fedul_flwr.config.methods import METHODS, Method, find_method, reference_to
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.config.sections import SECTIONS
 from fedul_flwr.config.shared import UNWEIGHTED
@@ -239,6 +239,36 @@ class OwnStrategy(Strategy):
         by = "their points" if self.settings.client_weights == "examples" else "equal shares"
         log(INFO, "\t├──> Clients count by %s in the mean", by)
         log(INFO, "\t└──> Clients evaluate nothing: evaluate_fn of start evaluates at the server")
+
+
+def strategy_of(method: Method | str) -> type[OwnStrategy]:
+    """The strategy of a method for an app of somebody's own, as :class:`FedUL` is that of FedUL.
+
+    Parameters
+    ----------
+    method : the method, or its name. Its clients are those of
+        :func:`fedul_flwr.api.own_client.client_of`.
+
+    Raises
+    ------
+    UserError
+        If it has no rounds, or nobody can import it.
+
+    Examples
+    --------
+    >>> strategy = strategy_of("fixmatch")(input_shape=(13,), classes=3)
+    >>> strategy.options.threshold
+    0.95
+    """
+    name = method if isinstance(method, str) else reference_to(method)
+    chosen = find_method(name)
+    if not (chosen.trains and chosen.updates and chosen.asks_clients):
+        raise UserError(
+            f"Method {name!r} has no rounds in which clients train, as an app of your own needs.",
+            "method-mismatch",
+        )
+    kind = chosen.strategy_class
+    return type(kind.__name__, (OwnStrategy, kind), {"method": name, "__module__": __name__})
 
 
 class FedUL(OwnStrategy, METHODS["fedul"].strategy_class):  # type: ignore[misc]

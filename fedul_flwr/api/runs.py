@@ -16,6 +16,7 @@ from fedul_flwr.api.input_data import (
 )
 from fedul_flwr.api.result import Result, TrainedModel, shown
 from fedul_flwr.config.base import Scalar, without_exit
+from fedul_flwr.config.methods import Method
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.errors import UserError
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 @without_exit("The run")
 def simulate(
-    method: str = "fedul",
+    method: str | Method = "fedul",
     data: Any = None,
     *,
     test: Any = None,
@@ -46,7 +47,7 @@ def simulate(
 
     Parameters
     ----------
-    method : name of a method, or ``package.module:NAME`` of your own.
+    method : name of a method; or one of your own, as an object or ``package.module:NAME``.
     data : ``(x, y)``; a DataFrame with a column of labels; a data set of torch or of Hugging Face;
         ``{"train": …, "test": …}`` of these; or the path or name of a data set, by default
         ``"digits"``. Data in memory are written once to the cache, where only this user can read
@@ -72,7 +73,8 @@ def simulate(
     --------
     >>> result = simulate("fedul", clients=2, rounds=1, output=directory)  # doctest: +SKIP
     """
-    overrides = {"method": method, **settings_of_call(settings, data, test, rounds, clients)}
+    named = flat_settings({"method": method})
+    overrides = {**named, **settings_of_call(settings, data, test, rounds, clients)}
     overrides |= {
         key: str(value) for key, value in (("output", output), ("resume", resume)) if value
     }
@@ -256,7 +258,7 @@ def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparis
 
 @without_exit("The comparison")
 def compare(
-    methods: Iterable[str | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]],
+    methods: Iterable[str | Method | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]],
     data: Any = None,
     *,
     test: Any = None,
@@ -273,8 +275,9 @@ def compare(
 
     Parameters
     ----------
-    methods : names of methods; or settings of each run, ``{"method": "fedul", "batch_size": 8}``,
-        perhaps with its ``"name"``; or a mapping from names to such settings.
+    methods : methods, as for :func:`fedul_flwr.simulate`; or settings of each run,
+        ``{"method": "fedul", "batch_size": 8}``, perhaps with its ``"name"``; or a mapping from
+        names to such settings.
     data, test, rounds : as for :func:`fedul_flwr.simulate`.
     seeds : number of seeds, 0 and so on, or the seeds.
     clients : number of clients, or the client of each point, as for :func:`fedul_flwr.simulate`.
@@ -334,17 +337,18 @@ def compare(
 
 
 def _rows(
-    methods: Iterable[str | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]],
+    methods: Iterable[str | Method | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]],
 ) -> dict[str, dict[str, Scalar]]:
     """Own settings of each run by its name."""
-    if isinstance(methods, str):
+    if isinstance(methods, str | Method):
         methods = [methods]
     if isinstance(methods, Mapping):
         return {str(name): flat_settings(of_row) for name, of_row in methods.items()}
     rows: dict[str, dict[str, Scalar]] = {}
     for method in methods:
-        of_row = {"method": method} if isinstance(method, str) else dict(method)
-        name = str(of_row.pop("name", of_row.get("method", "fedul")))
+        of_row = {"method": method} if isinstance(method, str | Method) else dict(method)
+        chosen = of_row.get("method", "fedul")
+        name = str(of_row.pop("name", chosen.name if isinstance(chosen, Method) else chosen))
         if name in rows:
             raise UserError(
                 f"methods has {name!r} twice: give each run a name, {{'name': …}}.", "name-twice"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from itertools import takewhile
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from fedul_flwr.config.base import Settings, load_reference, nearest, setting_error
 from fedul_flwr.config.method_settings import (
@@ -94,6 +94,13 @@ class Method:
         return _loaded(self.client)
 
     def __post_init__(self) -> None:
+        if self.data not in get_args(DataKind):
+            allowed = get_args(DataKind)
+            raise UserError(
+                f"Method {self.name!r}: data = {self.data!r} must be one of "
+                f"{', '.join(map(repr, allowed))}{nearest(str(self.data), allowed)}.",
+                "own-method-wrong",
+            )
         for kind in self.tables.values():
             if not kind.table:
                 raise UserError(
@@ -194,9 +201,38 @@ def find_method(name: str) -> Method:
     return method
 
 
+def reference_to(method: Method) -> str:
+    """The value of setting ``method``: a built-in method's name, or ``package.module:NAME``.
+
+    Raises
+    ------
+    UserError
+        If it is at the top of no module that another process can import.
+    """
+    if method.name in METHODS and METHODS[method.name] is method:
+        return method.name
+    first = [_loaded(side).__module__ for side in (method.strategy, method.client)]
+    program = sys.modules["__main__"]
+    for module in dict.fromkeys((*first, *sys.modules)):
+        loaded = sys.modules.get(module, program)
+        for name, value in [*vars(loaded).items()] if loaded is not program else ():
+            if value is method:
+                return f"{module}:{name}"
+    raise UserError(
+        f"Method {method.name!r} is at the top of no module, where the processes of a run can find "
+        "it: put it into a file such as my_methods.py, and import it from there.",
+        "own-method-wrong",
+    )
+
+
 _PACKAGE = "fedul_flwr."
 _ALIKE = 0.77
 """Least likeness of a name to that of a hook, of which it is taken for a misspelling."""
+
+
+def is_ours(kind: type) -> bool:
+    """Whether a class is of this package, and not of somebody's own."""
+    return kind.__module__.startswith(_PACKAGE)
 
 
 @cache
@@ -210,7 +246,7 @@ def refuse_misspelled(kind: type) -> None:
     UserError
         With the name, and the hook that may be meant.
     """
-    theirs = [*takewhile(lambda parent: not parent.__module__.startswith(_PACKAGE), kind.__mro__)]
+    theirs = [*takewhile(lambda parent: not is_ours(parent), kind.__mro__)]
     hooks = {name for base in kind.__mro__[len(theirs) :] for name in vars(base)}
     plain = {_plainly(hook): hook for hook in hooks if not hook.startswith("_")}
     for parent, name in ((one, name) for one in theirs for name in vars(one)):

@@ -232,7 +232,17 @@ def keys_in_use(flat: Mapping[str, Any]) -> frozenset[str]:
     method = find_method(shared.method)
     tables = _sections_in_use(shared, method)
     of_tables = (f"{table}.{key}" for table, kind in tables.items() for key in kind.names())
-    return frozenset([*SharedSettings.names(), *of_tables]) - method.idle
+    of_others = {"method-options"} if shared.method in METHODS else frozenset()
+    return frozenset([*SharedSettings.names(), *of_tables]) - method.idle - of_others
+
+
+def keys_of_options(flat: Mapping[str, Any]) -> frozenset[str]:
+    """Keys of the table of a user's own method that ``method-options`` sets: ``flexfed.weight``."""
+    options = _parse_options(str(flat.get("method-options", "")))
+    if not options:
+        return frozenset()
+    name = find_method(str(flat.get("method"))).name
+    return frozenset(f"{name}.{key}" for key in options)
 
 
 def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:

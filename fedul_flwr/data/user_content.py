@@ -11,8 +11,10 @@ import sysconfig
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from importlib.machinery import PathFinder
 from modulefinder import ModuleFinder
 from pathlib import Path
+from typing import Any
 
 from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.run_config import LOCATION_SETTINGS, RunConfig
@@ -106,13 +108,37 @@ def _modules(key: str, value: str) -> list[str]:
     return [name for name in dict.fromkeys(modules) if name.partition(".")[0] != _OURS]
 
 
+class _Finder(ModuleFinder):
+    """Also finds modules in folders without ``__init__.py``, which Python's own trips over."""
+
+    def find_module(self, name: str, path: Any, parent: Any = None) -> Any:
+        """File, path and kind of a module."""
+        spec = PathFinder.find_spec(name, self.path if path is None else path)
+        folders = list((spec and spec.submodule_search_locations) or ())
+        if folders and spec is not None and spec.origin is None:
+            return None, folders[0], ("", "", _FOLDER)
+        return super().find_module(name, path, parent)
+
+    def load_package(self, fqname: str, pathname: str) -> Any:
+        """The package of a folder."""
+        if (Path(pathname) / "__init__.py").is_file():
+            return super().load_package(fqname, pathname)
+        package: Any = self.add_module(fqname)
+        package.__path__ = [pathname]
+        return package
+
+
+_FOLDER = 5
+"""Kind of a package, in Python's own finder."""
+
+
 def _user_files(modules: Iterable[str]) -> Iterator[Path]:
     """Source files of modules that are not installed, and of those that they import anywhere."""
     kinds = ("stdlib", "purelib", "platlib")
     installed = [Path(sysconfig.get_path(kind)).resolve() for kind in kinds]
     path = [Path(entry).resolve() for entry in sys.path]
     users = [entry for entry in path if not any(map(entry.is_relative_to, installed))]
-    finder = ModuleFinder([*map(str, users)], excludes=[_OURS])
+    finder = _Finder([*map(str, users)], excludes=[_OURS])
     for name in modules:
         with suppress(ImportError, SyntaxError):  # the run itself says what it cannot import
             finder.import_hook(name)

@@ -16,6 +16,7 @@ from fedul_flwr.config.run_config import (
     RunConfig,
     default_flat,
     keys_in_use,
+    keys_of_options,
     resolve,
 )
 from fedul_flwr.config.user_files import attribute, flatten, read_toml, user_path
@@ -161,10 +162,16 @@ def refuse_one_folder(noun: str, names: Iterable[str]) -> None:
 
 def apply(shared: Overrides, settings: Overrides) -> dict[str, Scalar]:
     """Own settings on top of the shared settings that the method, base and partition use."""
+    in_use = _in_use(shared, settings)
+    return {**{key: shared[key] for key in shared if key in in_use}, **settings}
+
+
+def _in_use(shared: Overrides, settings: Overrides) -> frozenset[str]:
+    """Keys that settings of all runs may have for a run with ``settings``."""
     defaults = default_flat()
     merged = {key: value for key, value in {**shared, **settings}.items() if key in defaults}
-    in_use = keys_in_use(merged)
-    return {**{key: shared[key] for key in shared if key in in_use}, **settings}
+    stated = keys_of_options({**merged, "method-options": settings.get("method-options", "")})
+    return keys_in_use(merged) - stated
 
 
 def in_effect(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, Scalar]:
@@ -180,9 +187,6 @@ def in_effect(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, Sca
 def _applied(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, dict[str, Scalar]]:
     """Settings of each run: its own, and the shared ones that it uses."""
     defaults = default_flat()
-    for key in shared:
-        if key not in defaults:
-            raise unknown_key(key, defaults)
     applied = {}
     used: set[str] = set()
     for name, settings in runs.items():
@@ -191,6 +195,10 @@ def _applied(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, dict
         except UserError as error:
             raise _of_run(name, error) from None
         used |= applied[name].keys()
+    for key in shared:
+        if key not in used and key not in defaults:
+            in_use = (_in_use(shared, settings) for settings in runs.values())
+            raise unknown_key(key, frozenset(defaults).union(*in_use))
     for key in shared:
         if key not in used:
             raise UserError(

@@ -18,9 +18,11 @@ import numpy as np
 from flwr.client import NumPyClient
 
 from fedul_flwr import learning
+from fedul_flwr.config.methods import is_ours
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, options_of
 from fedul_flwr.config.shared import ModelOptions
+from fedul_flwr.data.run_files.records import name_taken
 from fedul_flwr.data.seeds import derived_seed, draws_of, stream
 from fedul_flwr.data.types import (
     Arrays,
@@ -54,11 +56,13 @@ from fedul_flwr.federated.messages import (
 from fedul_flwr.federated.payload import (
     LOSS,
     STEPS,
+    TRAIN,
     Declared,
     Parts,
     Payload,
     Sizes,
     Summed,
+    refuse_taken_names,
 )
 from fedul_flwr.federated.stage import ClientStage, Train, stages_of
 
@@ -104,6 +108,13 @@ class Client(NumPyClient, Generic[D]):
     alone: frozenset[str] = frozenset()
     """Records of a training message that are for this client alone, see :class:`Asked`."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        parent: Any = next(one for one in cls.__mro__ if is_ours(one))
+        if parent is not cls:
+            sent, before = ({TRAIN: one.reports, **one.answers} for one in (cls, parent))
+            refuse_taken_names(cls.__name__, sent, before)
+
     @classmethod
     def takes_part(cls, settings: RunConfig) -> bool:
         """Whether clients do more in a run than say who they are."""
@@ -139,9 +150,11 @@ class Client(NumPyClient, Generic[D]):
             return Content(values=partition)
         if name == SETUP:
             self._set_up(dict(content.values))
-            values = {**partition, **self.register()}
-            for stage in self.stages:
-                values |= stage.register()
+            values = dict(partition)
+            for part in (self.register(), *(stage.register() for stage in self.stages)):
+                if taken := sorted(values.keys() & part.keys()):
+                    raise name_taken("A value of register()", taken[0], values.__contains__)
+                values |= part
             return Content(values=values)
         for stage in self.stages:
             if name in stage.phases:

@@ -17,7 +17,7 @@ from flwr.app import Message, Metadata
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedul_flwr.data.run_files.records import OWNERS
+from fedul_flwr.data.run_files.records import OWNERS, Figures
 from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.flower_internals import ErrorCode, is_http_grid, make_message
@@ -306,7 +306,8 @@ class RoundRecord:
     nonzero_down, nonzero_up : number of values sent because they differ from the receiver's, by
         part; counted only by methods that send sparse differences.
     released_down : the number to clients as the FedMatch authors' code counts it.
-    metrics : means over clients, from the base.
+    reported : numbers that clients have reported, combined as declared, and those of stages.
+    metrics : further figures of the method.
     heldout_loss : median over clients, if measured.
     heldout_losses : number and held-out loss of each client that measured one.
     spans : start and end of each client's training, in seconds.
@@ -328,7 +329,8 @@ class RoundRecord:
     nonzero_down: Counter[str] = field(default_factory=Counter)
     nonzero_up: Counter[str] = field(default_factory=Counter)
     released_down: int = 0
-    metrics: dict[str, float] = field(default_factory=dict)
+    reported: dict[str, Any] = field(default_factory=dict)
+    metrics: Figures = field(default_factory=Figures)
     heldout_loss: float | None = None
     heldout_losses: list[tuple[int, float]] = field(default_factory=list)
     spans: list[tuple[float, float]] = field(default_factory=list)

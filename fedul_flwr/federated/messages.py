@@ -98,6 +98,9 @@ VALIDATION_LOSS, VALIDATED_ROUND = "validation-loss", "validated-round"
 """Values for clients that run `plateau` themselves: the latest validation loss, and the round of
 the model that it was measured on."""
 
+SERVER_ROUND = "server-round"
+"""Value of every message of a round: its number, from 1."""
+
 OWN_MODEL = "own-model"
 """Value that tells a client to continue from its own model (`base = "local"`), and the name under
 which it stores that model."""
@@ -116,6 +119,12 @@ MASKED = "masked"
 """Name of the array in which a vector travels."""
 PHASE = "query.phase"
 """Message type of a method's extra phases."""
+
+OF_TRAINING = (
+    *(ARRAYS, CONFIG, SHARES, SERVER_ROUND, "proximal-mu", OWN_MODEL, RATE_FACTOR, HEAD_SCALE),
+    *(VALIDATION_LOSS, VALIDATED_ROUND, TEST_PRIOR, "variate-round", "scaffold-option", "control"),
+)
+"""Records and values of a training message that are the framework's, and no others."""
 
 
 def phase_messages(name: str, contents: Mapping[int, Content]) -> list[Message]:

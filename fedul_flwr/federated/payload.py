@@ -21,18 +21,32 @@ from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from fedul_flwr.config.base import nearest
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.run_files.records import is_of_lines, name_taken
 from fedul_flwr.data.types import CONFIDENT_SHARE, LARGEST_COUNT, Content, Floats
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.messages import (
+    APPROVAL,
     ARRAYS,
+    BECAUSE,
+    CONFIG,
+    DESCRIBE,
     DIAGNOSTICS,
+    DIGEST,
+    END,
+    HEAD,
     MASKED,
     METRICS,
     NORMALIZER,
+    OTHER,
+    PACKED,
+    PERSONAL,
+    SHARES,
+    SUM_PHASES,
     WEIGHT,
     item_sizes,
     to_record,
 )
+from fedul_flwr.federated.messages import COLUMNS as COLUMNS_PHASE
 
 TRAIN, EVALUATE = "train", "evaluate"
 """Messages that every method may have, besides phases."""
@@ -341,6 +355,50 @@ def masked_parts(parts: Parts) -> Parts:
     trained = "whether it had anything to train on (0 or 1)"
     vector = Part(ANY, says=says, reader=f"{SUMMED_READER} of the round")
     return {MASKED: vector, WEIGHT: Part.count(says=trained), **apart}
+
+
+_RECORDS = (ARRAYS, CONFIG, METRICS, DIAGNOSTICS, MASKED, SHARES, PACKED, "control")
+"""Records of messages, which a group of arrays cannot be one of."""
+_TRAFFIC = (MODEL, OTHER, "phases", "evaluation")
+"""Parts of a round's traffic; a group of arrays is another one, by its name."""
+_PHASES = (DESCRIBE, COLUMNS_PHASE, END, PERSONAL, HEAD, *SUM_PHASES, EVALUATE)
+"""Messages with an answer that is the framework's alone."""
+_WHO = ("partition-id", "num-partitions", "own-data", APPROVAL, DIGEST, BECAUSE)
+
+
+def is_taken(name: str) -> bool:
+    """Whether the framework uses a name among what clients report."""
+    return name in (*OF_ALL, *_RECORDS, *_TRAFFIC) or is_of_lines(name)
+
+
+def refuse_taken_names(who: str, sent: Declared, before: Declared) -> None:
+    """Refuse declarations of somebody's own with names that the framework uses.
+
+    Parameters
+    ----------
+    who : names the class that declares them.
+    before : what the framework's class that it is built on declares.
+
+    Raises
+    ------
+    UserError
+        With a name that is free.
+    """
+    keys: dict[str, str] = {}
+    for phase, parts in sent.items():
+        if phase in _PHASES and phase not in before:
+            raise name_taken(f"A message of {who}.answers", phase, _PHASES.__contains__)
+        of_before = before.get(phase, {})
+        for name in (name for name, part in parts.items() if of_before.get(name) != part):
+            what, is_used = f"What {who} sends", is_taken if phase == TRAIN else _WHO.__contains__
+            if is_used(name):
+                raise name_taken(what, name, is_used)
+            if phase == TRAIN and keys.setdefault(name.replace("-", "_"), name) != name:
+                raise UserError(
+                    f"{who} sends {name!r} and {keys[name.replace('-', '_')]!r}, which have one "
+                    "key in metrics.jsonl: rename one of them.",
+                    "own-method-wrong",
+                )
 
 
 Payload = dict[str, Any]

@@ -15,12 +15,12 @@ from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.base import load_reference, setting_error
-from fedul_flwr.config.methods import refuse_misspelled
+from fedul_flwr.config.methods import is_ours, refuse_misspelled
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays, Content, Floats, Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.asked import Asked
-from fedul_flwr.federated.payload import Declared, Payload, Summed
+from fedul_flwr.federated.payload import Declared, Payload, Summed, refuse_taken_names
 
 Train = Callable[[Any, Any, Any, Any], Any]
 """``(model, task, round, rng) -> LocalResult``: trains a model in place."""
@@ -185,11 +185,21 @@ class Stage:
     sent: ClassVar[Declared] = {}
     """What clients send in any run that has it."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        parent: Any = next(one for one in cls.__mro__ if is_ours(one))
+        refuse_taken_names(cls.__name__, cls.sent, parent.sent)
+
     @classmethod
     def is_on(cls, settings: RunConfig) -> bool:
         """Whether a run with given settings has it."""
         del settings
         return True
+
+    @classmethod
+    def validate(cls, settings: RunConfig) -> None:
+        """Refuse a run that has it and cannot be right."""
+        del settings
 
     @classmethod
     def sends(cls, settings: RunConfig) -> Declared:

@@ -36,9 +36,11 @@ from fedul_flwr.config.base import (
     only_without,
 )
 from fedul_flwr.config.method_settings import LabelSourceSettings, ServerTrainingSettings
+from fedul_flwr.config.methods import is_ours
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, options_of
 from fedul_flwr.config.shared import starts_from_names
 from fedul_flwr.data.class_priors import uniform_prior
+from fedul_flwr.data.run_files.records import name_taken
 from fedul_flwr.data.types import Arrays, Content, Floats, Value, below, count
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.bases import PLAIN_MEANS, ROBUST, UsesClientList, refuse_too_few
@@ -57,9 +59,12 @@ from fedul_flwr.federated.grid import RoundLog, RoundRecord, SampledGrid
 from fedul_flwr.federated.members import ClientRegistry, ClientReport, Registration
 from fedul_flwr.federated.messages import (
     ARRAYS,
+    CONFIG,
     METRICS,
     NORMALIZER,
     NUM_POINTS,
+    OF_TRAINING,
+    SERVER_ROUND,
     WEIGHT,
     array_record,
     metric,
@@ -86,8 +91,8 @@ from fedul_flwr.federated.stages.plateau import Plateau
 if TYPE_CHECKING:
     from fedul_flwr.federated.server_training import ServerTrainer
 
-BASE = "base/"
-"""Prefix of the base's state among the arrays that a run resumes from."""
+BASE, OF_STAGE = "base/", "stage/"
+"""Prefixes of the state of the base and of stages among the arrays that a run resumes from."""
 
 
 class Strategy(FlowerStrategy):
@@ -169,6 +174,12 @@ class Strategy(FlowerStrategy):
 
     # Hooks of methods
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in cls.state:
+            if _is_taken_in_state(name):
+                raise name_taken(f"What {cls.__name__}.state has", name, _is_taken_in_state)
+
     @classmethod
     def learns_at_server(cls, settings: RunConfig) -> bool:
         """Whether it needs a :class:`ServerTrainer`, and so labeled points at the server."""
@@ -195,7 +206,8 @@ class Strategy(FlowerStrategy):
             require(settings, only_with("test-prior", AUTO, "uniform"))
         for kind in cls.__mro__:
             require(settings, *vars(kind).get("goes_with", ()))
-        stages_of(settings)  # refuses what is none
+        for stage in stages_of(settings):  # refuses what is none
+            stage.validate(settings)
 
     def make_codec(self) -> UpdateCodec:
         """Create the codec for this method's models."""
@@ -342,6 +354,10 @@ class Strategy(FlowerStrategy):
                 "return values by name, as in {'threshold': 0.9}.",
                 "own-method-wrong",
             )
+        writer = next(kind for kind in type(self).__mro__ if "client_config" in vars(kind))
+        if not is_ours(writer) and (taken := sorted({*config} & {*OF_TRAINING})):
+            what = f"What {writer.__name__}.client_config returns"
+            raise name_taken(what, taken[0], OF_TRAINING.__contains__)
         return config
 
     def stage(self, kind: type[Stage]) -> Any:
@@ -407,6 +423,9 @@ class Strategy(FlowerStrategy):
         if not messages:
             raise NoUpdateError(f"Round {round.number}: the base strategy asked no client.")
         config_now = self._sent().items()
+        content = messages[0].content
+        written = {*content, *content.config_records[CONFIG]} - {name for name, _ in config_now}
+        assert written <= {*OF_TRAINING}, f"{written - {*OF_TRAINING}} are not in OF_TRAINING"
         groups = {name: to_record(value) for name, value in config_now if isinstance(value, dict)}
         for message in messages:
             message.content = RecordDict({**message.content, **groups})
@@ -462,7 +481,7 @@ class Strategy(FlowerStrategy):
         for key in reports.keys() & in_record(parts, METRICS).keys():
             reports[key] = reports[key].reshape(parts[key].sized(sizes))
             if not reports[key].ndim and key != NORMALIZER:
-                self.record.metrics[key] = reports[key].tolist()
+                self.record.reported[key] = reports[key].tolist()
         self.after_round(reports)
         return merge(arrays, buffers, start), metrics
 
@@ -539,12 +558,17 @@ class Strategy(FlowerStrategy):
         values = self.values_for_clients()
         for stage in self.stages:
             values |= stage.config()
-        return ConfigRecord({**config, **values, "server-round": round_number})
+        return ConfigRecord({**config, **values, SERVER_ROUND: round_number})
+
+
+def _is_taken_in_state(name: str) -> bool:
+    """Whether a state of this name would be read as that of the base or of a stage."""
+    return f"{name}/".startswith((BASE, OF_STAGE))
 
 
 def _prefix(stage: ServerStage) -> str:
     """Of a stage's state among the arrays that a run resumes from."""
-    return f"stage/{type(stage).__module__}/{type(stage).__name__}/"
+    return f"{OF_STAGE}{type(stage).__module__}/{type(stage).__name__}/"
 
 
 def _lost(of: object, name: str, why: str) -> UserError:

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.class_priors import estimate_prior, reweigh
-from fedul_flwr.data.run_files.records import best_line
+from fedul_flwr.data.run_files.records import best_line, refuse_other_keys
 from fedul_flwr.data.run_files.store import (
     BEST_MODEL,
     HAS_STATE,
@@ -260,13 +260,15 @@ class Recorder:
         started = time.perf_counter()
         if self.evaluator and self.settings.is_evaluated(number):
             errors = self.evaluator.errors(measured, prior)
-        line |= {
+        of_models = {
             **{key: errors.get(key) for key in ERRORS},
             **({} if prior is None else {PRIOR_ERROR: errors.get(PRIOR_ERROR)}),
             "validation_loss": errors.get("validation_loss"),
             **({"labeled_error": errors.get("labeled_error")} if forgetting else {}),
             "seconds_evaluation": time.perf_counter() - started,
         }
+        refuse_other_keys(of_models)
+        line |= of_models
         self.lines.append(line)
         if self.best() is line:
             # Save before writing the line: a run interrupted here evaluates this round again.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.label_files import XCLP
-from fedul_flwr.data.run_files.records import incidents, rounds_of_owners
+from fedul_flwr.data.run_files.records import incidents, name_taken, rounds_of_owners
 
 if TYPE_CHECKING:  # the command line prints summaries without importing torch
     from fedul_flwr.config.run_config import RunConfig
@@ -29,42 +29,43 @@ def write_summary(
     num_clients: int,
     seconds: float,
     about: Mapping[str, Any],
+    of_stage: Mapping[str, Any],
 ) -> None:
-    """Write ``summary.json`` of a finished run."""
+    """Write ``summary.json`` of a finished run, with what a stage of somebody's own adds."""
     lines, settings = recorder.lines, recorder.settings
     best = recorder.best() or lines[-1]
     shares = {key: [line[key] for line in lines if key in line] for key in (*SHARES, RELEASED_DOWN)}
-    directory.write_json(
-        store.SUMMARY,
-        {
-            "status": "completed",
-            "method": settings.method,
-            "base": settings.base,
-            "model": settings.model,
-            "dataset": settings.dataset,
-            **_secure(settings.find(XCLPSettings)),
-            "partition": settings.partition,
-            "num_clients": num_clients,
-            "rounds": len(lines),
-            "seed": settings.seed,
-            "selection": settings.selection,
-            "evaluate": settings.evaluate,
-            "best_round": best["round"],
-            "test_error": best["test_error"],
-            "final_test_error": lines[-1]["test_error"],
-            "validation_error": best["validation_error"],
-            **about,
-            "seconds_total": max(seconds, _total(lines, "seconds")),
-            "seconds_per_round": _total(lines, "seconds") / len(lines),
-            "seconds_waiting": _total(lines, "seconds_waiting"),
-            "bytes_up": _total(lines, "bytes_up"),
-            "bytes_down": _total(lines, "bytes_down"),
-            **{key: sum(values) / len(values) for key, values in shares.items() if values},
-            "failures": _total(lines, "failures"),
-            **incidents(lines),
-            **rounds_of_owners(lines, best["round"]),
-        },
-    )
+    entries = {
+        "status": "completed",
+        "method": settings.method,
+        "base": settings.base,
+        "model": settings.model,
+        "dataset": settings.dataset,
+        **_secure(settings.find(XCLPSettings)),
+        "partition": settings.partition,
+        "num_clients": num_clients,
+        "rounds": len(lines),
+        "seed": settings.seed,
+        "selection": settings.selection,
+        "evaluate": settings.evaluate,
+        "best_round": best["round"],
+        "test_error": best["test_error"],
+        "final_test_error": lines[-1]["test_error"],
+        "validation_error": best["validation_error"],
+        **about,
+        "seconds_total": max(seconds, _total(lines, "seconds")),
+        "seconds_per_round": _total(lines, "seconds") / len(lines),
+        "seconds_waiting": _total(lines, "seconds_waiting"),
+        "bytes_up": _total(lines, "bytes_up"),
+        "bytes_down": _total(lines, "bytes_down"),
+        **{key: sum(values) / len(values) for key, values in shares.items() if values},
+        "failures": _total(lines, "failures"),
+        **incidents(lines),
+        **rounds_of_owners(lines, best["round"]),
+    }
+    if taken := sorted(entries.keys() & of_stage.keys()):
+        raise name_taken("An entry of a stage's about()", taken[0], entries.__contains__)
+    directory.write_json(store.SUMMARY, {**entries, **of_stage})
 
 
 def write_labeling_summary(

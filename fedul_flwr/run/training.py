@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from logging import INFO, WARNING
 from pathlib import Path
 from statistics import fmean
@@ -18,10 +19,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.exception import PrivacyBudgetExhausted
 from torch import nn
 
-from fedul_flwr.config.methods import find_method
+from fedul_flwr.config.methods import find_method, is_ours
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.run_files import store
-from fedul_flwr.data.run_files.records import LOSSES
+from fedul_flwr.data.run_files.records import LOSSES, Figures, refuse_other_keys
 from fedul_flwr.data.run_files.store import BEST_MODEL, PERSONAL, PERSONAL_MODEL
 from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.seeds import remember_draws, seed_draws
@@ -36,6 +37,7 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
+from fedul_flwr.federated.payload import OF_ALL, reports_of
 from fedul_flwr.federated.policies import LabelStages
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.federated.stages.columns import scaling_values
@@ -256,7 +258,8 @@ def train(
     finally:
         recorder.close()
         restore_draws()
-    of_stages = [stage.about() for stage in strategy.stages]
+    of_stages = [stage.about() for stage in strategy.stages if is_ours(type(stage))]
+    theirs = [stage.about() for stage in strategy.stages if not is_ours(type(stage))]
     about = {
         **({"stopped_early": True} if stops(recorder) else {}),
         **{key: value for key, value in recorder.lines[0].items() if key in START_ERRORS},
@@ -265,7 +268,10 @@ def train(
         **{key: value for entries in of_stages for key, value in entries.items()},
         **personalize(grid, strategy, recorder, data),
     }
-    write_summary(directory, recorder, len(strategy.registration.nodes), time.time() - began, about)
+    of_own = {key: value for entries in theirs for key, value in entries.items()}
+    write_summary(
+        directory, recorder, len(strategy.registration.nodes), time.time() - began, about, of_own
+    )
     write_model_card(directory)
     draw_pictures(directory)  # last: their folder says that everything is there
 
@@ -314,10 +320,12 @@ def _after_round(
         before, reached = reached, time.time()
         if strategy.can_hold_out and (server_round == 1 or record.joined):
             chance = _surrogate_chance(strategy)
+        figures = _figures(strategy)
         line: dict[str, Any] = {
             "round": record.round,
             **(_errors_of_start(recorder, start) if record.round == 1 else {}),
-            **{_metric_name(strategy, key): value for key, value in record.metrics.items()},
+            **figures,
+            **_loss_and_steps(strategy),
             **_about_pseudo_labels(strategy, recorder.directory, data),
             **chance,
             "heldout_loss": record.heldout_loss,
@@ -331,13 +339,14 @@ def _after_round(
             **record.incidents(),
             **record.who(),
         }
-        for stage in strategy.stages:
-            line |= stage.line()
         if strategy.settings.base != "local":  # the clients' own models change there
             buffers = strategy.model_buffers
             trained = {name: array for name, array in before_model.items() if name not in buffers}
             line["update_norm"] = update_norm(arrays, ArrayRecord(trained))
             before_model = arrays
+        for stage in strategy.stages:
+            line |= stage.line() if is_ours(type(stage)) else {}
+        refuse_other_keys(line.keys() - figures.keys())
         for key, text in training_warnings([line], recorder.settings.method).items():
             if key not in shown and key != "confident_share":
                 log(WARNING, "%s", text)
@@ -396,10 +405,34 @@ def _about_pseudo_labels(
     return score_pseudo_labels(directory.clients, number, setup.label_truths(data))
 
 
-def _metric_name(strategy: Strategy, key: str) -> str:
-    if key == "loss":
-        return "surrogate_loss" if strategy.can_hold_out else "loss"
-    return key.replace("-", "_")
+def _figures(strategy: Strategy) -> dict[str, Any]:
+    """The method's own numbers of a round: those of its reports, of its server and of its stage.
+
+    Raises
+    ------
+    UserError
+        If a name is taken, or two of them have one.
+    """
+    record, figures = strategy.record, Figures()
+    declared = reports_of(strategy.settings).keys() - OF_ALL.keys()
+    theirs = [stage.line() for stage in strategy.stages if not is_ours(type(stage))]
+    reported = {name: value for name, value in record.reported.items() if name in declared}
+    for name, value in chain.from_iterable(
+        part.items() for part in (reported, record.metrics, *theirs)
+    ):
+        figures.add(name, value)
+    return dict(figures)
+
+
+def _loss_and_steps(strategy: Strategy) -> dict[str, Any]:
+    """What every method reports, and stages of the framework."""
+    declared = reports_of(strategy.settings).keys() - OF_ALL.keys()
+    names = {"loss": "surrogate-loss"} if strategy.can_hold_out else {}
+    return {
+        names.get(name, name).replace("-", "_"): value
+        for name, value in strategy.record.reported.items()
+        if name not in declared
+    }
 
 
 # Personal models at the end of a run: the phase, and what a simulation knows of them.

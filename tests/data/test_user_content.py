@@ -91,3 +91,16 @@ def test_given_a_finished_trial_and_a_changed_table_then_compare_refuses(folder:
     with refuses("result-of-other-settings"):
         check_unchanged(trial())
     assert trial()[0].definition != one.definition
+
+
+def test_given_a_module_in_a_folder_that_is_no_package_then_it_counts(folder: Path) -> None:
+    (folder / "content_folder" / "inner").mkdir(parents=True)
+    for name in ("model", "inner/helper"):
+        (folder / "content_folder" / f"{name}.py").write_text("def build(shape, k): ...\n")
+    model = folder / "content_folder" / "model.py"
+    model.write_text("from content_folder.inner.helper import build\n")
+    seen = []
+    for text in ("", "# changed\n"):
+        (folder / "content_folder" / "inner" / "helper.py").open("a").write(text)
+        seen.append(user_content(config(folder, model="content_folder.model:build"))["model"])
+    assert seen[0] != seen[1]

@@ -110,7 +110,7 @@ def test_a_round_is_the_mean_of_those_that_learned_something(
     record = strategy.record
     assert (record.round, record.sampled, record.clients, record.failures) == (1, 3, 3, 0)
     assert (record.model_bytes, record.model_values) == (BYTES, 4)
-    assert record.metrics == {"loss": loss, "steps": 2.0}
+    assert record.reported == {"loss": loss, "steps": 2.0}
     assert record.spans == [(10.0, 12.0), (11.0, 13.0), (12.0, 14.0)]
     assert record.heldout_loss is None
 

@@ -48,6 +48,7 @@ SMALL = (
     'dataset="digits" model="mlp" num-rounds=2 local-epochs=1 seed=7 precision="float32" '
     'batch-size=16 learning-rate=3e-3 learning-rate-schedule="constant"'
 )
+NOT_TRAINED = 'dataset="digits" model="mlp" seed=7 precision="float32"'
 SETS = f"{SMALL} fedul.num-sets=12 batch-size=32"
 LABELS = f"{SMALL} labels.total=200"
 SUM = 'secure-sum="on"'
@@ -114,8 +115,8 @@ RUNS: dict[str, str] = {
     "sum-fixmatch": f'{LABELS} method="fixmatch" {SUM} model="cnn2"',
     "sum-scaffold": f'{SETS} method="fedul" {SUM} base="scaffold" optimizer="sgd"',
     "sum-adam": f'{SETS} method="fedul" {SUM} base="fedadam" fraction-train=0.8',
-    "closed-form": f'{SETS} method="closed-form"',
-    "closed-form-labels": f'{LABELS} method="closed-form-labels"',
+    "closed-form": f'{NOT_TRAINED} fedul.num-sets=12 method="closed-form"',
+    "closed-form-labels": f'{NOT_TRAINED} labels.total=200 method="closed-form-labels"',
     "fedul-heads": f'{SETS} method="fedul-heads" closed-form.sum="plaintext"',
     # Noise of the operating system, too little to change a bit.
     "dp": f'{SETS} method="fedul" dp.clipping="server" dp.noise-multiplier=1e-30',

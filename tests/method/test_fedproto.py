@@ -4,9 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fedul_flwr.data.run_files.store import RunDirectory
 from tests.method import fedproto
+from tests.support.deploy_checks import WHERE, ready, refused
+from tests.support.owner_files import write_points
 from tests.support.runs import assert_same_run, cut_off, metrics, resume, train
 
 FEDPROTO: dict[str, Any] = {
@@ -47,6 +50,25 @@ def test_given_a_secure_sum_then_the_prototypes_are_those_of_the_plain_run(setti
 def test_given_a_run_that_was_cut_off_then_it_resumes_bit_for_bit(settings: Any) -> None:
     whole = train(settings(**FEDPROTO), 3)
     assert_same_run(whole, resume(cut_off(settings(**FEDPROTO), 3, 3), 3))
+
+
+def test_given_an_owner_then_the_check_shows_what_leaves_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDUL_CACHE", str(tmp_path / "cache"))
+    write_points(tmp_path / "ward")
+    method = "tests.method.fedproto:METHOD"
+    allowed = f'{WHERE} allow-methods="{method}"'
+    assert refused(method) == "owner-does-not-allow"
+    lines = ready(method, allowed)
+    for words in ("sums of features by class", "points of these by class"):
+        [line] = [line for line in lines if line.startswith(words)]
+        assert "to the server; every round" in line
+    [line] = [line for line in ready(method, allowed, **{"secure-sum": "on"}) if "masked: " in line]
+    assert "sums of features by class" in line
+    assert "points of these by class" in line
+    assert "as a sum over all clients" in line
 
 
 def test_the_method_is_as_short_as_its_page_says() -> None:

@@ -14,9 +14,10 @@ the mean, so that either one can.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, UserDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -104,6 +105,65 @@ LOSSES = "heldout_losses"
 
 Line = Mapping[str, Any]
 """A line of ``metrics.jsonl``."""
+
+OF_LINES = (
+    *("round", "clients", "failures", FAILED, AWAY, OWNERS, "members"),
+    *("loss", "surrogate_loss", "surrogate_chance", "steps", "num_examples", "normalizer"),
+    *("heldout_loss", LOSSES, "server_loss", "update_norm", "rate_factor"),
+    *("head_points", "head_condition", "head_scale", "pseudo_label_error", "pseudo_labeled"),
+    *("start_*", "test_*", "validation_*", "labeled_*", "seconds*"),
+    *("model_bytes", "bytes_*", "percent_*", "nonzero_*", "released_*"),
+)
+"""Keys of lines that the framework writes, and no others; ``*`` stands for any characters."""
+
+
+def is_of_lines(name: str) -> bool:
+    """Whether a number of this name would stand in a line under a key of the framework's."""
+    return any(fnmatchcase(name.replace("-", "_"), key) for key in OF_LINES)
+
+
+def refuse_other_keys(written: Iterable[str]) -> None:
+    """Refuse a key that the framework writes and :data:`OF_LINES` lacks: a method may take it."""
+    odd = sorted(key for key in written if not is_of_lines(key))
+    assert not odd, f"{odd[0]} is not in OF_LINES"
+
+
+class Figures(UserDict[str, float | None]):
+    """A method's own numbers for a line of ``metrics.jsonl``, by their keys there."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Set one number, under a name that the framework does not use."""
+        if is_of_lines(name):
+            raise name_taken("A figure of metrics.jsonl", name, is_of_lines)
+        plain = value.item() if getattr(value, "shape", None) == () else value
+        if not (plain is None or isinstance(plain, bool | int | float)):
+            raise UserError(
+                f"Figure {name!r} of metrics.jsonl is a {type(value).__name__}, and must be one "
+                "number. Arrays belong into self.state.",
+                "own-method-wrong",
+            )
+        super().__setitem__(name.replace("-", "_"), plain)
+
+    def add(self, name: str, value: Any) -> None:
+        """Set one number that has no value yet."""
+        if name.replace("-", "_") in self:
+            raise UserError(
+                f"Figure {name!r} of metrics.jsonl has two values in a round: one of them needs "
+                "another name.",
+                "own-method-wrong",
+            )
+        self[name] = value
+
+
+def name_taken(what: str, name: str, is_taken: Callable[[str], bool]) -> UserError:
+    """The refusal of a name that the framework uses, with the nearest free one."""
+    free = f"my-{name.replace('_', '-')}"
+    while is_taken(free):
+        free = f"my-{free}"
+    return UserError(
+        f"{what} cannot be named {name!r}, which fedul-flwr itself uses; {free!r} is free.",
+        "own-method-wrong",
+    )
 
 
 def criterion_value(line: Line, selection: str) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from logging import INFO, WARNING
 from typing import Any, cast
 
@@ -17,12 +17,15 @@ from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from numpy.typing import NDArray
 
 from fedul_flwr.config.base import setting_error
+from fedul_flwr.config.methods import METHODS, find_method, is_ours
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
+from fedul_flwr.federated.asked import Asked
 from fedul_flwr.federated.combine import clip_update
 from fedul_flwr.federated.grid import forwarded
 from fedul_flwr.federated.messages import ARRAYS, PlainArray, Spool, array_record
-from fedul_flwr.federated.stage import ServerStage, Stage
+from fedul_flwr.federated.payload import CONFIDENT, OF_ALL, Declared, in_run, reports_of
+from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage, stages_of
 from fedul_flwr.secure.noise import fresh_gaussians, gaussian_epsilon
 
 COVERS = "all data of one client, in the models of all rounds; no other message or figure of it"
@@ -153,6 +156,26 @@ def with_noise(arrays: ArrayRecord, deviation: float) -> ArrayRecord:
     return array_record(noisy)
 
 
+def without_noise(settings: RunConfig) -> Iterator[tuple[str, str]]:
+    """What a method or stage sends beside the model: who, and its name.
+
+    What docs/privacy.md names is left out: losses and other single numbers of built-in methods,
+    which describe the training and change no model.
+    """
+    method, figures = find_method(settings.method), {**OF_ALL, **CONFIDENT}
+    for name, part in reports_of(settings).items():
+        is_figure = figures.get(name) == part or (settings.method in METHODS and not part.shape)
+        if not is_figure:
+            yield f"method {settings.method!r}", name
+    sent = [(f"stage {settings.stage!r}", stages_of(settings)[-1].sends(settings))]
+    kind = method.client_class
+    before: Declared = next(one for one in kind.__mro__ if is_ours(one)).answers
+    theirs = {phase: parts for phase, parts in kind.answers.items() if parts != before.get(phase)}
+    for of, messages in [*sent * bool(settings.stage), (f"method {settings.method!r}", theirs)]:
+        for parts in messages.values():
+            yield from ((of, name) for name in in_run(parts, settings))
+
+
 class AtServer(ServerStage):
     """Says what was spent."""
 
@@ -165,10 +188,32 @@ class AtServer(ServerStage):
         return base.spent
 
 
+class AtClient(ClientStage):
+    """Sends nothing without noise."""
+
+    def check(self) -> None:
+        """Refuse a run that asks for more than the model."""
+        DifferentialPrivacy.validate(self.settings)
+
+    def before(self, asked: Asked, shares: Mapping[str, Any]) -> None:
+        """Refuse it also where the server has not."""
+        del asked, shares
+        self.check()
+
+
 class DifferentialPrivacy(Stage):
     """Clipped updates with noise, of a :class:`PrivateMean`."""
 
-    server = AtServer
+    server, client = AtServer, AtClient
+
+    @classmethod
+    def validate(cls, settings: RunConfig) -> None:
+        """Refuse what would leave without noise: all but the model and figures of training."""
+        for of, name in without_noise(settings):
+            why = f"{of} sends {name!r} without noise, which is for the model alone"
+            raise setting_error(
+                "dp.clipping", settings[DPSettings].clipping, why, "setting-breaks-privacy"
+            )
 
     @classmethod
     def is_on(cls, settings: RunConfig) -> bool:

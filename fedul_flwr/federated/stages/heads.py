@@ -254,7 +254,7 @@ class AtServer(ServerStage):
         record = strategy.record
         record.clients = max(record.clients, made.clients)
         record.sampled = max(record.sampled, made.clients)
-        record.metrics = {**record.metrics, **made.about}
+        record.reported |= made.about
         self._scale = made.about.get(HEAD_SCALE)
         strategy.after_head(made.prior)
         return to_record(made.model)

@@ -49,7 +49,7 @@ class AtServer(ServerStage):
         if self._is_turn("after"):
             model = self._trained(model, self.strategy.record.round)
         if self._loss is not None:
-            self.strategy.record.metrics["server-loss"] = self._loss
+            self.strategy.record.reported["server-loss"] = self._loss
         return model
 
     def _is_turn(self, turn: str) -> bool:
