@@ -169,7 +169,8 @@ def settings(tmp_path: Path) -> Callable[..., RunConfig]:
             flat.setdefault("xclp.secure", "plaintext")
         flat.setdefault("output", str(tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"))
         # What a method that trains nothing has no use for is refused where somebody sets it.
-        idle = find_method(str(flat.get("method", "fedul"))).idle - {"num-rounds"}
+        method = find_method(str(flat.get("method", "fedul")))
+        idle = method.idle if method.updates else method.idle - {"num-rounds"}
         of_training = {k.replace("-", "_"): flat.pop(k) for k in idle & flat.keys()}
         return resolve(flat, tmp_path).model_copy(update=of_training)
 

@@ -77,7 +77,8 @@ def test_given_fedul_then_its_page_has_the_products_weights() -> None:
     page = example("fedul_from_scratch")
     torch.manual_seed(0)
     model = network((4,), 3)
-    settings = {**SETTINGS, "test_prior": "uniform"}
+    # The page's mean counts clients equally; Flower's FedAvg counts them by their points.
+    settings = {**SETTINGS, "test_prior": "uniform", "client_weights": "uniform"}
     strategy = ff.FedUL(FedAvg(), **SHAPE, settings=settings)
     product = run(strategy, ff.make_client_app(client), model, clients=2)
 
