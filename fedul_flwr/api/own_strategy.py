@@ -257,8 +257,8 @@ def strategy_of(method: Method | str) -> type[OwnStrategy]:
     Examples
     --------
     >>> strategy = strategy_of("fixmatch")(input_shape=(13,), classes=3)
-    >>> strategy.options.threshold
-    0.95
+    >>> strategy.settings.method
+    'fixmatch'
     """
     name = method if isinstance(method, str) else reference_to(method)
     chosen = find_method(name)

@@ -69,7 +69,7 @@ def test_given_finished_trials_then_the_files_have_table_notes_and_conditions(
 - 95 %: half of the mean's confidence interval over seeds, by Student's t.
 - Bold: no run. That needs two runs with 3 seeds in common.
 - FedUL learned from: unlabeled sets with known class shares at clients, at least as many \
-sets as classes; validation labels chose the round.
+sets as classes; classes that look alike at all clients; validation labels chose the round.
 - All \\| labels learned from: labels for all points of clients, or a fraction; here 100 % \
 of them; validation labels chose the round.
 

@@ -88,7 +88,7 @@ def test_longer_runs_are_refused_and_the_check_shows_what_a_floor_stops(tmp_path
         node = f'data="{tmp_path / "ward"}" allow-priors=true {limit}'
         return [*check_owner(node, {**SETTINGS, **flat}, tmp_path)]
 
-    assert "  max-rounds = 5" in checked("max-rounds=5")
+    assert "  max-rounds: 5" in checked("max-rounds=5")
     with refuses("owner-does-not-allow", limit="max-rounds"):
         checked("max-rounds=5", **{"num-rounds": 6})
     for limit in ("min-set-size=13", "min-class-count=40"):

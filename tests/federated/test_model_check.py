@@ -206,7 +206,7 @@ def test_given_a_budget_when_runs_spend_it_then_a_later_round_is_refused_also_in
         train(settings(**PRIVATE, seed=1), 3, client_app=owners.app)
     assert {len(answers) for answers in owners.updates.values()} <= {1, 2}
     [spent] = Ledger(tmp_path / "owners" / "0.ledger").spent()
-    assert "updates: 5 release(s), epsilon = 4.98" in spent
+    assert "updates in 5 message(s): epsilon = 4.98" in spent
 
 
 def test_given_a_server_that_asks_for_more_rounds_than_it_said_then_owners_stop(

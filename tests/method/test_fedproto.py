@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedul_flwr.data.run_files.store import RunDirectory
+from fedul_flwr.federated.payload import UNDER_MASKS
 from tests.method import fedproto
 from tests.support.deploy_checks import WHERE, ready, refused
 from tests.support.owner_files import write_points
@@ -65,8 +66,9 @@ def test_given_an_owner_then_the_check_shows_what_leaves_in_words(
     for words in ("sums of features by class", "points of these by class"):
         [line] = [line for line in lines if line.startswith(words)]
         assert "to the server; every round" in line
-    [line] = [line for line in ready(method, allowed, **{"secure-sum": "on"}) if "masked: " in line]
-    assert "sums of features by class" in line
+    lines = ready(method, allowed, **{"secure-sum": "on"})
+    [line] = [line for line in lines if "sums of features by class" in line]
+    assert UNDER_MASKS in line
     assert "points of these by class" in line
     assert "as a sum over all clients" in line
 
