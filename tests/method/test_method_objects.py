@@ -52,7 +52,7 @@ def test_given_the_settings_of_a_row_then_they_win_over_those_of_all(tmp_path: P
 
 def test_given_a_misspelled_key_of_its_table_then_the_right_one_is_named() -> None:
     with refuses("unknown-name", UserError, match="did you mean 'flexfed.threshold'"):
-        ff.compare([METHOD, "fixmatch"], flexfed={"treshold": 0.8}, **QUICK)
+        ff.compare([METHOD, "fixmatch"], flexfed={"thresholdd": 0.8}, **QUICK)
 
 
 def test_given_a_method_in_a_simulation_then_it_runs_with_its_table(tmp_path: Path) -> None:
