@@ -38,7 +38,7 @@ from fedul_flwr.data.decode import (
 )
 from fedul_flwr.data.encode import canonical
 from fedul_flwr.data.safe_files import IN_MEMORY, build_by_content
-from fedul_flwr.data.saying_columns import SAID, said_by, saying_feature
+from fedul_flwr.data.saying_columns import SAID, left_out, said_by, saying_feature
 from fedul_flwr.data.sources import stratified_test
 from fedul_flwr.data.table_files import (
     features_of,
@@ -364,18 +364,17 @@ def _without_said(
     if isinstance(rows, dict):
         _refuse_said(rows, by)
         return rows, []
-    left_out = {}
+    said = {}
     for name in rows.column_names:
         if name == label:
             continue
         what = next((what for what, of in named.items() if of == name), "")
         is_plain = not is_of(rows, "datasets", "Dataset") and not _is_nested(rows, name)
-        what = what or (said_by(rows.column(name).to_pandas(), by) if is_plain else "")
-        if what:
-            left_out[name] = what
-    for name, what in left_out.items():
+        said[name] = what or (said_by(rows.column(name).to_pandas(), by) if is_plain else "")
+    saying = left_out(said)
+    for name, what in saying.items():
         print(f"Column {name!r} says {SAID[what]}, and is no feature.", file=sys.stderr)
-    return _dropped(rows, [*left_out]), [*left_out]
+    return _dropped(rows, [*saying]), [*saying]
 
 
 def _is_nested(table: Any, name: str) -> bool:

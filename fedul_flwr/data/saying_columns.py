@@ -49,6 +49,17 @@ def said_by(values: Any, by: Mapping[str, Ints]) -> str:
     return ""
 
 
+def left_out(said: Mapping[str, str]) -> dict[str, str]:
+    """Columns that are no features, of what each says (:func:`said_by`).
+
+    Where nothing else is left, a column that tells the classes apart is the measurement itself, as
+    in made data.
+    """
+    of_clients = {name: what for name, what in said.items() if what in ("clients", "sets")}
+    saying = {name: what for name, what in said.items() if what}
+    return saying if len(saying) < len(said) else of_clients
+
+
 def _same_groups(column: Any, numbers: Ints, rows: Ints) -> bool:
     """Whether two columns divide ``rows`` into the same groups, of two or more in all of them."""
     import pandas as pd

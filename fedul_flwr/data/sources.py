@@ -46,7 +46,7 @@ from fedul_flwr.data.safe_files import (
     visible,
     write_blocks,
 )
-from fedul_flwr.data.saying_columns import SAID, said_by
+from fedul_flwr.data.saying_columns import SAID, left_out, said_by
 from fedul_flwr.data.table_files import (
     LabeledSplit,
     Opened,
@@ -412,9 +412,11 @@ def _features(
         )
         for name in first.names
     }
-    left_out = [name for name, what in said.items() if what]
-    notes = [f"Column {name!r} says {SAID[said[name]]}, and is no feature." for name in left_out]
-    return (replace(options, columns=infer_columns(tables, left_out)) if notes else options), notes
+    saying = left_out(said)
+    notes = [
+        f"Column {name!r} says {SAID[what]}, and is no feature." for name, what in saying.items()
+    ]
+    return (replace(options, columns=infer_columns(tables, saying)) if notes else options), notes
 
 
 def _write_source(

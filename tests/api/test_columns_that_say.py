@@ -97,6 +97,21 @@ def test_given_a_folder_then_no_column_that_says_clients_classes_or_rows_is_a_fe
     assert load_source(str(tmp_path), table=stated).train.inputs.shape == (n, 2)
 
 
+def test_given_nothing_but_a_column_that_tells_the_classes_apart_then_it_is_the_feature(
+    tmp_path: Path,
+) -> None:
+    table = pd.DataFrame({"a": np.arange(60) % 2 + 0.1, "label": np.arange(60) % 2})
+    for split in ("train", "test"):
+        table.to_csv(tmp_path / f"{split}.csv", index=False)
+    source = load_source(str(tmp_path))
+    assert source.columns is not None
+    assert source.columns.names == ("a",)
+    run = ff.simulate(
+        "supervised", (table[["a"]], table["label"]), clients=2, output=tmp_path / "r", **QUICK
+    )
+    assert columns(run) == ["a"]
+
+
 def test_given_the_number_of_each_set_as_a_column_then_an_estimator_refuses_it() -> None:
     rng = np.random.default_rng(0)
     sets = np.arange(60) % 3
