@@ -38,7 +38,7 @@ from fedul_flwr.data.decode import (
 )
 from fedul_flwr.data.encode import canonical
 from fedul_flwr.data.safe_files import IN_MEMORY, build_by_content
-from fedul_flwr.data.saying_columns import SAID, left_out, said_by, saying_feature
+from fedul_flwr.data.saying_columns import SAID, in_words, left_out, said_by, saying_feature
 from fedul_flwr.data.sources import stratified_test
 from fedul_flwr.data.table_files import (
     features_of,
@@ -372,8 +372,8 @@ def _without_said(
         is_plain = not is_of(rows, "datasets", "Dataset") and not _is_nested(rows, name)
         said[name] = what or (said_by(rows.column(name).to_pandas(), by) if is_plain else "")
     saying = left_out(said)
-    for name, what in saying.items():
-        print(f"Column {name!r} says {SAID[what]}, and is no feature.", file=sys.stderr)
+    for sentence in in_words(saying):
+        print(sentence, file=sys.stderr)
     return _dropped(rows, [*saying]), [*saying]
 
 

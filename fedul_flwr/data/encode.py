@@ -134,11 +134,10 @@ def _is_category(cells: Cells) -> bool:
     if 2 * dates.sum() >= len(present):
         first = _first(present.filter(pa.array(dates)))
         raise _dates(cells, f"dates or times, such as {first!r}")
-    number |= _matches(present, _DECIMAL_COMMA)
+    number = number | _matches(present, _DECIMAL_COMMA)
     bounded = number | (_matches(present, _BOUND) & number.any())
     if 2 * bounded.sum() >= len(present):  # True, False and unknown are words
-        plain = _matches(present, _NUMBER) | _matches(present, _TRUTH)
-        _refuse_odd_texts(cells, present.filter(pc.invert(pa.array(plain))))
+        _refuse_odd_texts(cells, present.filter(pc.invert(pa.array(numeric))))
     # Numbers that have the same sign or unit, such as 5 %, are no categories.
     quantities = present.filter(pa.array(_matches(present, _QUANTITY) & ~number))
     units = pc.unique(pc.replace_substring_regex(quantities, _QUANTITY, r"\1\2"))

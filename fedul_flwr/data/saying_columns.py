@@ -60,6 +60,13 @@ def left_out(said: Mapping[str, str]) -> dict[str, str]:
     return saying if len(saying) < len(said) else of_clients
 
 
+def in_words(saying: Mapping[str, str]) -> list[str]:
+    """A sentence for each column that :func:`left_out` names."""
+    return [
+        f"Column {name!r} says {SAID[what]}, and is no feature." for name, what in saying.items()
+    ]
+
+
 def _same_groups(column: Any, numbers: Ints, rows: Ints) -> bool:
     """Whether two columns divide ``rows`` into the same groups, of two or more in all of them."""
     import pandas as pd

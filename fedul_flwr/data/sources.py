@@ -46,7 +46,7 @@ from fedul_flwr.data.safe_files import (
     visible,
     write_blocks,
 )
-from fedul_flwr.data.saying_columns import SAID, left_out, said_by
+from fedul_flwr.data.saying_columns import in_words, left_out, said_by
 from fedul_flwr.data.table_files import (
     LabeledSplit,
     Opened,
@@ -413,10 +413,8 @@ def _features(
         for name in first.names
     }
     saying = left_out(said)
-    notes = [
-        f"Column {name!r} says {SAID[what]}, and is no feature." for name, what in saying.items()
-    ]
-    return (replace(options, columns=infer_columns(tables, saying)) if notes else options), notes
+    chosen = replace(options, columns=infer_columns(tables, saying)) if saying else options
+    return chosen, in_words(saying)
 
 
 def _write_source(

@@ -330,3 +330,12 @@ def labeled_own_points(
     measured = LabeledPoints(examples.inputs, examples.points[aside], examples.labels[aside])
     tuned, targets = examples.points[labeled], examples.labels[labeled]
     return OwnPoints(examples.inputs, trained, tuned, targets, measured)
+
+
+def class_counts(labels: Ints, num_classes: int) -> Ints:
+    """``(K,)``, number of labels of each class; -1 is none.
+
+    >>> class_counts(np.array([2, 0, -1, 2]), 3)
+    array([1, 0, 2])
+    """
+    return np.bincount(labels[labels != UNLABELED], minlength=num_classes)

@@ -167,7 +167,7 @@ def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     before, after, defaults = then["settings"], now["settings"], default_flat()
     texts = []
     idle = find_method(str(after.get("method", defaults["method"]))).idle
-    for key in [key for key in {**after, **before} if key not in idle]:
+    for key in (key for key in {**after, **before} if key not in idle):
         default = defaults.get(key.removeprefix(START_PREFIX))
         was, new = before.get(key, default), after.get(key, default)
         if was != new:

@@ -35,6 +35,7 @@ from fedul_flwr.data.types import (
     LabeledPoints,
     PointArrays,
     Source,
+    class_counts,
 )
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from fedul_flwr.learning.plan import local_plan
@@ -436,4 +437,4 @@ class ShareCheck:
         return warning
 
     def _count(self, labels: Ints) -> Ints:
-        return np.bincount(labels[labels != UNLABELED], minlength=len(self.class_names))
+        return class_counts(labels, len(self.class_names))

@@ -33,7 +33,7 @@ from fedul_flwr.data.split import (
 )
 from fedul_flwr.data.standardize import ScaledInputs, Scaling, SharedScaling
 from fedul_flwr.data.tables import TableOptions
-from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, Source
+from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, Source, class_counts
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.find import feature_source
 from fedul_flwr.federated.client_data import scaling_of, table_options
@@ -246,17 +246,12 @@ class ServerData:
             return
         truth = self.split.clients[report.id]
         report.name = self.client_names[report.id] if self.client_names else report.name
-        report.class_counts = _counts(truth.labels, self.source.num_classes)
+        report.class_counts = class_counts(truth.labels, self.source.num_classes).tolist()
         if isinstance(truth, SetTruth):
             report.set_sizes = np.bincount(truth.sets, minlength=len(truth.priors)).tolist()
             report.priors = truth.true_priors.tolist()
         if isinstance(truth, LabelTruth):
-            report.labeled_counts = _counts(truth.observed, self.source.num_classes)
-
-
-def _counts(labels: Ints, num_classes: int) -> list[int]:
-    counts: list[int] = np.bincount(labels[labels != UNLABELED], minlength=num_classes).tolist()
-    return counts
+            report.labeled_counts = class_counts(truth.observed, self.source.num_classes).tolist()
 
 
 def _describe(shape: DataShape) -> str:

@@ -12,7 +12,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.split import SetTruth, label_scenario
-from fedul_flwr.data.types import UNLABELED, Ints
+from fedul_flwr.data.types import Ints, class_counts
 from fedul_flwr.federated.members import ClientReport
 from fedul_flwr.run.server_data import ServerData
 
@@ -99,7 +99,7 @@ def _draw(directory: store.RunDirectory) -> None:
 
 
 def _counts(labels: Ints, data: ServerData) -> Ints:
-    return np.bincount(labels[labels != UNLABELED], minlength=len(data.shape.class_names))
+    return class_counts(labels, len(data.shape.class_names))
 
 
 def _points(data: ServerData) -> tuple[int, int]:
