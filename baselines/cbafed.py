@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -65,11 +65,11 @@ class CBAFed(ClassShareStrategy):
         counts = reports[CLASS_COUNTS]
         self.state[CLASS_SHARES] = counts / counts.sum()
 
-    def before_round(self, round: kit.RoundAtServer) -> None:
-        """Remember the model with which pseudo labels begin."""
-        super().before_round(round)
+    def choose_clients(self, round: kit.RoundAtServer) -> Sequence[kit.ClientRef]:
+        """The sample, after remembering the model with which pseudo labels begin."""
         if round.number == self.settings[kit.StageSettings].labels_only_rounds + 1:
             self.state[PAST] = kit.to_arrays(round.model)
+        return super().choose_clients(round)
 
     def after_train(self, model: ArrayRecord) -> ArrayRecord:
         """The mean with the past model if it is its turn; that is the next past one."""

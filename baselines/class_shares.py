@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from fedul_flwr.arrays import Floats
 from fedul_flwr.data.class_priors import uniform_prior
-from fedul_flwr.data.types import Floats, Value
+from fedul_flwr.data.types import Value
 from fedul_flwr.federated.payload import (
     Part,
     Parts,

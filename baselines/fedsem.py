@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
-from flwr.app import ArrayRecord
-from flwr.serverapp import Grid
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
@@ -34,17 +34,15 @@ class FedSem(kit.Strategy):
         by = self.state[LABELED_WITH]
         return {LABELED_WITH: "" if by is None else by.tobytes().hex()}
 
-    def before_train(
-        self, round_number: int, arrays: ArrayRecord, grid: Grid
-    ) -> list[kit.ClientRef]:
+    def choose_clients(self, round: kit.RoundAtServer) -> Sequence[kit.ClientRef]:
         """The sample; a client that failed to label its points trains on its given labels only."""
         first_stage = self.policy.on_labels_only
-        if not first_stage(round_number) and first_stage(round_number - 1):
-            model = kit.Content(kit.to_arrays(arrays), {"after-round": round_number - 1})
+        if not first_stage(round.number) and first_stage(round.number - 1):
+            model = kit.Content(kit.to_arrays(round.model), {"after-round": round.number - 1})
             by = Asked({kit.ARRAYS: model.arrays}, {}).model
             self.state[LABELED_WITH] = np.frombuffer(by, np.uint8)
-            self.registry.query(grid, LABEL, dict.fromkeys(self.registry.clients, model))
-        return super().before_train(round_number, arrays, grid)
+            self.registry.query(round.grid, LABEL, dict.fromkeys(self.registry.clients, model))
+        return super().choose_clients(round)
 
 
 class FedSemClient(kit.SemiSupervisedClient):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from fedul_flwr import method as kit
 from fedul_flwr.baselines.all_labels import labeled_task
 from fedul_flwr.config.method_settings import LabelSourceSettings
-from fedul_flwr.data.split import label_scenario
+from fedul_flwr.federated.stages.server_training import learns_at_server
 from fedul_flwr.federated.strategy import NO_TURNS, require
 
 AT_SERVER = (
@@ -32,22 +32,12 @@ class GivenLabels(kit.Strategy):
     def validate(cls, settings: kit.RunConfig) -> None:
         """Also refuse settings about clients' models if labels are at the server."""
         super().validate(settings)
-        if cls.learns_at_server(settings):
+        if learns_at_server(settings):
             require(settings, *AT_SERVER)
-
-    @classmethod
-    def trains_alone(cls, settings: kit.RunConfig) -> bool:
-        """With labels at the server."""
-        return cls.learns_at_server(settings)
 
 
 class GivenLabelsClient(kit.SemiSupervisedClient):
     """Trains on all of its labeled points in every round; they do not arrive in steps."""
-
-    @classmethod
-    def takes_part(cls, settings: kit.RunConfig) -> bool:
-        """With labels at clients."""
-        return label_scenario(settings) == "clients"
 
     def task(self, round: kit.Round) -> kit.Task:
         """The labeled points."""
@@ -68,4 +58,5 @@ METHOD = kit.Method(
         kit.ServerTrainingSettings,
     ),
     data="partly-labeled",
+    server_alone=learns_at_server,
 )

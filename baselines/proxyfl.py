@@ -51,11 +51,11 @@ class ProxyFL(ClassShareStrategy):
     def _name(self) -> str:
         return last_layer(self.settings, self.registry.model_shape, self.num_classes)[0]
 
-    def before_aggregate(self, replies: Sequence[Message], weights: kit.Floats) -> None:
-        """Take the rows of the clients' last layers."""
-        super().before_aggregate(replies, weights)
+    def weigh(self, replies: Sequence[Message]) -> kit.Floats:
+        """Also take the rows of the clients' last layers."""
         models = [reply.content.array_records[kit.ARRAYS] for reply in replies]
         self._rows = np.stack([model[self._name].numpy() for model in models]).astype(np.float64)
+        return super().weigh(replies)
 
     def after_round(self, reports: Mapping[str, Any]) -> None:
         """Move the class shares towards those of the round."""

@@ -6,23 +6,19 @@ With ``semifl.alignment`` the classes of pseudo labels are as frequent as those 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord
-from flwr.serverapp import Grid
+from flwr.app import ArrayRecord, Message
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
-from fedul_flwr.baselines import static_batch_norm as norm
+from fedul_flwr.baselines.static_batch_norm import StaticBatchNorm, num_arrived
 from fedul_flwr.config.method_settings import StrongViewSettings, Weight
 from fedul_flwr.config.shared import MORE_THAN_MODELS, UNWEIGHTED
-from fedul_flwr.errors import NothingToLearnError
-from fedul_flwr.federated.client_data import part_of_step
-from fedul_flwr.federated.messages import METRICS, metric
-from fedul_flwr.federated.stages.server_training import ServerTraining
+from fedul_flwr.federated.messages import metric
 from fedul_flwr.learning.task import Report
 
 if TYPE_CHECKING:
@@ -90,6 +86,7 @@ REPORTS = {
     ),
     MEAN_POSTERIOR: kit.Part(
         "classes",
+        combine="keep",
         at_least=0,
         total=1,
         says="the mean of its points' posteriors by the model that it received, a number for each "
@@ -103,12 +100,13 @@ REPORTS = {
 class SemiFL(kit.Strategy):
     """The base strategy on clients with sure points, then training at the server.
 
-    The server's momentum lives on between rounds. Statistics of batch norm are those of the
-    round's model on the points of its clients and of the server, before it is evaluated.
+    The server's momentum lives on between rounds. The model stays where no client is sure of a
+    point. Statistics of batch norm are those of :class:`StaticBatchNorm`.
     """
 
     trains_at_server = True
     server_order = "after"
+    stays = True
     goes_with = (
         kit.only_with("scenario.labels-at", "server", why="the server trains on its labels"),
         kit.only_without("base", *MORE_THAN_MODELS, why="its momentum lives on"),
@@ -122,29 +120,9 @@ class SemiFL(kit.Strategy):
 
     def learn_labels(self, arrays: ArrayRecord, round_number: int) -> tuple[ArrayRecord, float]:
         """``arrays`` after a round of training on cross-entropy of the server's labels."""
-        assert self.trainer is not None  # as `learns_at_server` says
-        factor, momentum = self.rate_factor, self.state[MOMENTUM]
-        return self.trainer.train(arrays, round_number, factor, labeled_loss, of_method, momentum)
-
-    def before_train(
-        self, round_number: int, arrays: ArrayRecord, grid: Grid
-    ) -> list[kit.ClientRef]:
-        """The sample, which also computes the statistics of the round's model."""
-        self._round = grid, super().before_train(round_number, arrays, grid)
-        return self._round[1]
-
-    def combine(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord, MetricRecord | None]:
-        """The base's mean; the model stays where no client is sure of a point."""
-        try:
-            return super().combine(server_round, replies)
-        except NothingToLearnError:
-            self.record.metrics[kit.CONFIDENT_SHARE] = 0.0
-            if self.settings.evaluate == "local":  # clients hold the model that they got
-                self.local_models = [kit.to_arrays(self.global_arrays)]
-            training = self.stage(ServerTraining)
-            return training.parallel or self.global_arrays, None
+        assert self.trainer is not None  # as `trains_at_server` says
+        momentum = self.state[MOMENTUM]
+        return self.trainer.train(arrays, round_number, labeled_loss, of_method, momentum)
 
     def weigh(self, replies: Sequence[Message]) -> kit.Floats:
         """Weights of the mean: with ``semifl.learning-status`` 1 − the mean top probability."""
@@ -153,31 +131,17 @@ class SemiFL(kit.Strategy):
         weights = np.array([1 - metric(reply, MEAN_TOP) for reply in replies])
         return weights if weights.any() else np.ones(len(replies))
 
-    def before_aggregate(self, replies: Sequence[Message], weights: kit.Floats) -> None:
+    def after_round(self, reports: Mapping[str, Any]) -> None:
         """The classes' factors of the next round, from the mean posterior of all points."""
-        super().before_aggregate(replies, weights)
-        if not self.settings[SemiFLSettings].alignment:
-            return
-        assert self.trainer is not None
-        clients = {client.node_id: client.partition_id for client in self._round[1]}
-        answers = [self.registry.answers[clients[r.metadata.src_node_id]] for r in replies]
-        counts = [self._num_arrived(answer) for answer in answers]
-        records = [reply.content.metric_records[METRICS] for reply in replies]
-        means = [cast(list[float], record[MEAN_POSTERIOR]) for record in records]
-        mean, num_points = np.average(means, axis=0, weights=counts), float(sum(counts))
-        self.state[FACTORS] = learning.class_factors(self.trainer.label_counts(), mean, num_points)
-
-    def after_train(self, model: ArrayRecord) -> ArrayRecord:
-        """Train at the server if it is its turn, and renew the statistics of batch norm."""
-        model = super().after_train(model)
-        if self.record.round <= self.settings.frozen_rounds:
-            return model
-        return norm.renewed_statistics(self, *self._round, model, self._num_arrived)
-
-    def _num_arrived(self, answer: kit.Content) -> int:
-        """Points of a client in this round's streaming step, by its answer to ``setup``."""
-        points = np.arange(kit.number(answer, kit.NUM_POINTS))
-        return len(part_of_step(points, self.settings, self.record.round))
+        if not reports:  # no client was sure of a point
+            self.record.metrics[kit.CONFIDENT_SHARE] = 0.0
+        elif self.settings[SemiFLSettings].alignment:
+            assert self.trainer is not None
+            answers = [self.registry.answers[one.partition_id] for one in self.round.updated]
+            counts = [num_arrived(self.settings, one, self.round.number) for one in answers]
+            mean = np.average(reports[MEAN_POSTERIOR], axis=0, weights=counts)
+            labels, total = self.trainer.label_counts(), float(sum(counts))
+            self.state[FACTORS] = learning.class_factors(labels, mean, total)
 
 
 class SemiFLClient(kit.SemiSupervisedClient):
@@ -186,7 +150,7 @@ class SemiFLClient(kit.SemiSupervisedClient):
     Pseudo labels are made once a round. The momentum lives on between its rounds.
     """
 
-    reports, answers = REPORTS, norm.SENT_STATISTICS
+    reports = REPORTS
 
     def plan_of(self, plan: learning.LocalPlan) -> learning.LocalPlan:
         """With the method's form of steps."""
@@ -220,12 +184,6 @@ class SemiFLClient(kit.SemiSupervisedClient):
         batches = learning.fix_mix_batches(inputs, points, targets, chosen, round.plan)
         return kit.Task(batches, loss, reports, stores_momentum=True)
 
-    def on_phase(self, name: str, content: kit.Content) -> kit.Content:
-        """Compute statistics of batch norm over the points of a round."""
-        if name != norm.STATISTICS:
-            return super().on_phase(name, content)
-        return norm.statistics_of(self, content)
-
 
 METHOD = kit.Method(
     name="semifl",
@@ -240,4 +198,5 @@ METHOD = kit.Method(
     ),
     data="partly-labeled",
     can_sum=False,
+    stages=(StaticBatchNorm,),
 )

@@ -20,12 +20,6 @@ class ServerOnly(kit.Strategy):
         kit.only_with("evaluate", "global", why="no client trains"),
     )
 
-    @classmethod
-    def trains_alone(cls, settings: kit.RunConfig) -> bool:
-        """Always."""
-        del settings
-        return True
-
 
 METHOD = kit.Method(
     name="server-only",
@@ -35,4 +29,5 @@ METHOD = kit.Method(
     strategy=ServerOnly,
     settings=(UnlabeledSetSettings, kit.ServerTrainingSettings),
     can_sum=False,
+    server_alone=lambda _: True,
 )

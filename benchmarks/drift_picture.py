@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.colors import ListedColormap
 from sklearn.linear_model import LogisticRegression
 
-from fedul_flwr.data.types import Floats, Ints
+from fedul_flwr.arrays import Floats, Ints
 from fedul_flwr.learning.closed_form import SoftSums, fit_gaussians, linear_head, soft_sums
 from fedul_flwr.results.figure_style import COLORS, draw, new_figure
 

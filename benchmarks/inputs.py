@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedul_flwr.arrays import Bytes, Ints
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.experiments.table import read_table
 
 _CHECKOUT = Path(__file__).parents[1]

@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmarks.figures import Growth
 from benchmarks.report import Bar, Outcome
+from fedul_flwr.arrays import Bytes, Floats, Ints
 from fedul_flwr.data.class_labels import labels_from_scores
-from fedul_flwr.data.types import Bytes, Floats, Ints
 from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, encode, neighbors_by_code
 from fedul_flwr.propagation.solve import (
     ALPHA,

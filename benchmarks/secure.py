@@ -19,9 +19,9 @@ import numpy as np
 from benchmarks.figures import Growth
 from benchmarks.propagation import GIBIBYTE, peak_memory, seconds
 from benchmarks.report import Bar, Outcome
+from fedul_flwr.arrays import Bytes
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.data.types import Bytes
 from fedul_flwr.engine.in_process import run_in_process
 from fedul_flwr.propagation.codes import hamming
 from fedul_flwr.secure import session as channels

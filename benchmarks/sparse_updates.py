@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import RecordDict
 
 from benchmarks.report import Bar, Outcome
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.federated.messages import payload_bytes, to_record
 from fedul_flwr.strategies.fedmatch_parts import decode, encode
 

@@ -97,11 +97,6 @@ class FedMatchClient(kit.SemiSupervisedClient):
 
     reports = FEDMATCH
 
-    @property
-    def options(self) -> FedMatchSettings:
-        """Settings in table ``fedmatch``."""
-        return self.settings[FedMatchSettings]
-
     def array_names(self) -> list[str]:
         """Empty, as parts travel in records of their own; in a secure sum those of the parts."""
         if not self.settings.sums_updates:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,20 +12,16 @@ from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
+from fedul_flwr.arrays import Bools
 from fedul_flwr.data.set_priors import (
     Dirichlet,
     check_fit,
     learn_priors,
     misfits_in_words,
-    posterior_equations,
     set_likelihoods,
 )
-from fedul_flwr.data.types import Bools
 from fedul_flwr.federated.client_data import PointShares
-from fedul_flwr.federated.messages import CLASS_MASSES, LEARNED, PRIOR_FIT, SETUP, TEST_PRIOR
-from fedul_flwr.federated.messages import PART as SUM_PART
-from fedul_flwr.federated.payload import Summed, summed_part
-from fedul_flwr.federated.secure_sum import in_steps
+from fedul_flwr.federated.messages import LEARNED, PRIOR_FIT, TEST_PRIOR
 
 if TYPE_CHECKING:
     from fedul_flwr.surrogate import SurrogateLoss
@@ -41,45 +37,6 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
 
     The index of a point's set is its target. Priors and points stay at the client.
     """
-
-    answers = {
-        SETUP: {
-            CLASS_MASSES: kit.Part(
-                "classes",
-                at_least=0,
-                says="how many points of each class it has, by the class shares of its sets",
-                when=lambda settings: settings.sends_class_masses,
-            )
-        },
-        SUM_PART: {
-            Summed.SETS: summed_part(
-                "by the class shares of its sets how many points of each class it has, and "
-                "what they tell apart",
-                "once, in round 1",
-                when=lambda settings: any(settings.sums_of_sets),
-            )
-        },
-    }
-
-    def register(self) -> dict[str, kit.Value]:
-        """The result of the check of its sets, and class masses with ``test-prior = "sets"``."""
-        values = super().register()
-        if self.settings.sends_class_masses and not values["reason"]:
-            values[CLASS_MASSES] = self.data.class_masses().tolist()
-        return values
-
-    def sum_part(self, of: Summed, content: kit.Content) -> Sequence[int] | kit.Floats:
-        """Also class masses of its sets and E^T E, where the server needs their sums alone.
-
-        E are :func:`fedul_flwr.data.set_priors.posterior_equations`.
-        """
-        has_masses, has_gram = self.settings.sums_of_sets
-        if of is not Summed.SETS or not (has_masses or has_gram):
-            return super().sum_part(of, content)
-        sets = self.data.sets
-        masses = self.data.class_masses() if has_masses else np.empty(0)
-        equations = posterior_equations(sets.priors) if has_gram else np.empty((0, 0))
-        return in_steps([*masses, *(equations.T @ equations).ravel()])
 
     def point_shares(self) -> PointShares:
         """Class shares of each point's set, as it has learned them; none of points held out."""

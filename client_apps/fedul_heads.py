@@ -7,9 +7,8 @@ posteriors, which are its targets in the round.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from fedul_flwr import method as kit
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.sections import HeadSettings
 from fedul_flwr.federated.messages import HEAD_SCALE
-from fedul_flwr.learning.task import Records
 from fedul_flwr.strategies.fedul import FedULStrategy
 
 if TYPE_CHECKING:
@@ -38,10 +36,9 @@ LARGEST_GRADIENT = 10.0
 class FedULHeadsClient(FedULClient):
     """Trains the network and its head on posteriors of its points, new in each round."""
 
-    def round(self, config: Mapping[str, Any], received: Records | None = None) -> kit.Round:
-        """The round with gradients cut: a new head is another function than the one trained."""
-        round = super().round(config, received)
-        return replace(round, plan=replace(round.plan, max_gradient_norm=LARGEST_GRADIENT))
+    def plan_of(self, plan: learning.LocalPlan) -> learning.LocalPlan:
+        """Gradients are cut: a new head is another function than the one trained."""
+        return replace(plan, max_gradient_norm=LARGEST_GRADIENT)
 
     def task(self, round: kit.Round) -> kit.Task:
         """Points with their posteriors by the received model, given the shares of their set."""

@@ -24,6 +24,7 @@ from fedul_flwr.data.run_files.label_files import (
     write_labels,
 )
 from fedul_flwr.data.types import Propagated
+from fedul_flwr.federated.client_data import file_of
 from fedul_flwr.federated.messages import SETUP
 from fedul_flwr.propagation.client import (
     PHASES,
@@ -158,4 +159,4 @@ class XCLPPredictClient(kit.SemiSupervisedClient):
         if self.node.labels:
             chosen = Path(self.node.labels).expanduser()
             return chosen.with_name(f"{chosen.stem}{name.removeprefix('labels')}")
-        return self.own_file(name)
+        return file_of(self.node, self.state, name)

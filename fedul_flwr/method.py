@@ -8,6 +8,7 @@ methods of this package share; importing none of them imports torch.
 
 from typing import TYPE_CHECKING, Any
 
+from fedul_flwr.arrays import Arrays, Floats, Ints
 from fedul_flwr.config.base import ADAPTIVE, Settings, only_with, only_without
 from fedul_flwr.config.method_settings import (
     AdaptiveConfidence,
@@ -26,16 +27,7 @@ from fedul_flwr.config.methods import MATCHING, Method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import (
-    CONFIDENT_SHARE,
-    UNLABELED,
-    Arrays,
-    Content,
-    Floats,
-    Ints,
-    Value,
-    number,
-)
+from fedul_flwr.data.types import CONFIDENT_SHARE, UNLABELED, Content, Value, number
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.bases import ROBUST
 from fedul_flwr.federated.client import Client

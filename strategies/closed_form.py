@@ -15,19 +15,6 @@ class ClosedForm(kit.Strategy):
 
     takes_test_prior = True
     goes_with = (kit.NOT_ALONE, kit.only_without("max-update-norm"))
-    state = {"prior": None}
-
-    @property
-    def test_prior(self) -> kit.Floats | None:
-        """``(K,)``, pi; with ``test-prior = "sets"`` after the first sums, of which it follows."""
-        if self.settings.test_prior == "sets":
-            stored: kit.Floats | None = self.state["prior"]
-            return stored
-        return self.stated_prior()
-
-    def after_head(self, prior: kit.Floats) -> None:
-        """Keep pi for later rounds."""
-        self.state["prior"] = prior
 
 
 class SetsClient(kit.Client[kit.AnySetsData]):

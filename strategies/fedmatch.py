@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
-from logging import WARNING
-from pathlib import Path
-from statistics import median
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterator, Sequence
+from typing import Annotated, ClassVar, Literal
 
-import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord
-from flwr.common import log
-from numpy.typing import NDArray
+from flwr.app import ArrayRecord
 from pydantic import Field
 
 from fedul_flwr import learning
@@ -22,9 +15,7 @@ from fedul_flwr.config.auto_settings import unresolved
 from fedul_flwr.config.base import AUTO
 from fedul_flwr.config.method_settings import ViewSettings, Weight
 from fedul_flwr.config.shared import MORE_THAN_MODELS
-from fedul_flwr.data.run_files.store import RunDirectory
-from fedul_flwr.data.types import below, l2_norm
-from fedul_flwr.errors import NoUpdateError
+from fedul_flwr.federated.stages.server_training import learns_at_server
 from fedul_flwr.learning.parts import (
     SIGMA,
     Parts,
@@ -34,7 +25,7 @@ from fedul_flwr.learning.parts import (
     unflatten,
     unlabeled_part,
 )
-from fedul_flwr.strategies.fedmatch_parts import ClientModelCache, PartsCodec, WholeParts, is_stale
+from fedul_flwr.strategies.fedmatch_parts import PartsTravel, SparseParts
 
 WITH_PARTS = kit.only_with("fedmatch.decomposition", True)
 WITH_HELPERS = kit.only_without("fedmatch.helpers", 0)
@@ -74,13 +65,10 @@ class FedMatchSettings(kit.Settings):
     the authors' code with labels at the server; 0 sends all."""
 
 
+PARTS = "parts"
+"""Name of the parts in the state of a run."""
 PSI_FACTOR = 0.2
 """Initial psi as a multiple of the initial sigma (authors' code)."""
-STATE = "parts/"
-"""Prefix of the parts in a resumed run's state."""
-FARTHEST = 3.0
-"""With a robust base: largest distance of a helper's parts from the combined ones, in median
-distances of the round's clients."""
 UNFIT_BASES = (*MORE_THAN_MODELS, "local")
 """Bases that depend on local training, and so need a whole model."""
 
@@ -91,30 +79,13 @@ class FedMatchStrategy(kit.Strategy):
     Flower's rounds pass on the evaluated model theta; its parts are stored here.
     """
 
-    codec: PartsCodec
+    state = {PARTS: {}}
     goes_with = (
         kit.only_without("base", *UNFIT_BASES, why="it combines sigma and psi apart"),
         kit.only_without("frozen-rounds", why="it trains sigma and psi of all layers"),
         kit.only_without("server.when", "parallel"),
         kit.only_with("closed-form.every", 0, AUTO, why="it trains models in parts"),
     )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._counters: kit.Arrays = {}
-
-    def make_codec(self) -> PartsCodec:
-        """A codec for sparse differences of the parts, or in a secure sum for whole parts."""
-        build = WholeParts if self.settings.sums_updates else PartsCodec
-        return build(
-            ClientModelCache(RunDirectory(Path(self.settings.output)).exchanged),
-            self.options.difference_threshold,
-            cutoff=self.options.psi_cutoff,
-            returned=self._returned,
-            helpers_of=self._helpers_of,
-            on_update=self._on_update,
-            compose=self._model,
-        )
 
     @classmethod
     def validate(cls, settings: kit.RunConfig) -> None:
@@ -141,58 +112,54 @@ class FedMatchStrategy(kit.Strategy):
             )
 
     @property
-    def options(self) -> FedMatchSettings:
-        """Settings in table ``fedmatch``."""
-        return self.settings[FedMatchSettings]
-
-    @cached_property
-    def helpers(self) -> learning.HelperChoice:
-        """Choice of each client's helpers."""
-        return learning.HelperChoice(self.settings, self.registry.model_shape, self.num_classes)
-
-    def _returned(self, parts: Parts) -> list[str]:
-        """Parts that clients return: not sigma if only the server trains it, but in a secure sum,
-        where they return what they get."""
-        at_server = self.learns_at_server(self.settings) and not self.settings.sums_updates
-        return [part for part in parts if not (at_server and part == SIGMA)]
-
-    # The model
-
-    def before_round(self, round: kit.RoundAtServer) -> None:
-        """Take the model apart before the first round, and train sigma on the server's labels."""
-        if not self.codec.parts:
-            factor = PSI_FACTOR if self.options.decomposition else None
-            trained = bool(self.settings.start_from)
-            model = kit.to_arrays(round.model)
-            self.codec.parts = decompose(model, self.model_buffers, factor, whole=trained)
-        current = self.codec.parts[unlabeled_part(self.codec.parts)]
-        self._counters = {n: array.numpy() for n, array in round.model.items() if n not in current}
-        super().before_round(round)
+    def parts(self) -> Parts:
+        """The server's parts; empty before they are first needed."""
+        return unflatten(self.state[PARTS])
 
     @property
-    def buffers(self) -> frozenset[str]:
-        """Batch-norm statistics, which belong to psi, the part for unlabeled points."""
-        last = unlabeled_part(self.codec.parts)
-        current = self.codec.parts[last]
-        return frozenset(f"{last}/{name}" for name in self.model_buffers & current.keys())
+    def returned(self) -> list[str]:
+        """Parts that clients return: not sigma if only the server trains it, but in a secure sum,
+        where they return what they get."""
+        at_server = learns_at_server(self.settings) and not self.settings.sums_updates
+        return [part for part in self.parts if not (at_server and part == SIGMA)]
 
-    def to_combine(self, arrays: ArrayRecord) -> ArrayRecord:
-        """The parts that clients return."""
-        del arrays
-        parts = self.codec.parts
-        return kit.to_record(flatten({part: parts[part] for part in self._returned(parts)}))
+    @property
+    def counters(self) -> kit.Arrays:
+        """Arrays of the round's model that are in no part."""
+        current = self.parts[unlabeled_part(self.parts)]
+        return {name: array for name, array in self._whole.items() if name not in current}
+
+    def _take_apart(self, model: ArrayRecord) -> None:
+        """The parts of the first model; later ones are known."""
+        self._whole = kit.to_arrays(model)
+        if not self.state[PARTS]:
+            factor = PSI_FACTOR if self.options.decomposition else None
+            trained = bool(self.settings.start_from)
+            parts = decompose(self._whole, self.model_buffers, factor, whole=trained)
+            self.state[PARTS] = flatten(parts)
+
+    def choose_clients(self, round: kit.RoundAtServer) -> Sequence[kit.ClientRef]:
+        """The sample, which starts from the parts that it returns."""
+        self._take_apart(round.model)
+        parts = self.parts
+        current, last = parts[unlabeled_part(parts)], unlabeled_part(parts)
+        # Batch-norm statistics belong to psi, the part for unlabeled points.
+        self.buffers = frozenset(f"{last}/{name}" for name in self.model_buffers & current.keys())
+        round.model = kit.to_record(flatten({part: parts[part] for part in self.returned}))
+        round.whole = lambda arrays: self._model(parts | unflatten(arrays))
+        return super().choose_clients(round)
 
     def learn_labels(self, arrays: ArrayRecord, round_number: int) -> tuple[ArrayRecord, float]:
         """Train sigma on the server's labels with psi fixed (algorithm 2, lines 4 to 8).
 
         The model travels in parts: ``arrays`` are only what it is evaluated as.
         """
-        del arrays
-        assert self.trainer is not None  # as `learns_at_server` says
+        self._take_apart(arrays)
+        assert self.trainer is not None  # as `trains_at_server` says
         weight = self.settings[kit.SupervisedPartSettings].supervised_weight
-        plan = self.trainer.plan(round_number, self.rate_factor)
+        plan = self.trainer.plan(round_number)
         decomposed = learning.Decomposed(
-            learning.move_model(self.trainer.model, plan.device, plan.precision), self.codec.parts
+            learning.move_model(self.trainer.model, plan.device, plan.precision), self.parts
         )
         result = learning.train_disjoint(
             decomposed,
@@ -201,90 +168,22 @@ class FedMatchStrategy(kit.Strategy):
             plan,
             self.trainer.rng(round_number),
         )
-        self.codec.parts = decomposed.dump()
-        return kit.to_record(self._model(self.codec.parts)), result.supervised
+        self.state[PARTS] = flatten(decomposed.dump())
+        return kit.to_record(self._model(self.parts)), result.supervised
 
-    def combine(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord, MetricRecord | None]:
-        """Let the base combine parts; the model is their sum."""
-        received, metrics = list(replies), None
-        lost = [reply.metadata.src_node_id for reply in received if is_stale(reply)]
-        stale = len(lost)
-        for node in lost:
-            self.record.owners.pop(node, None)
-        if stale:  # their state is lost; the next message to them has everything
-            text = "Round %s: %s client(s) did not hold what they should, and sit it out."
-            log(WARNING, text, self.record.round, stale)
-        try:
-            combined, metrics = super().combine(server_round, received)
-        except NoUpdateError:
-            if not stale:
-                raise  # else the model stays
-        else:
-            arrays = kit.to_arrays(combined)
-            if self.settings.base in kit.ROBUST and self.options.helpers:
-                self._leave_out_far_helpers(arrays)
-            self.codec.parts |= unflatten(arrays)
-        self.record.clients -= stale
-        self.codec.drop_unanswered()
-        return kit.to_record(self._model(self.codec.parts)), metrics
+    def after_train(self, model: ArrayRecord) -> ArrayRecord:
+        """The sum of the parts, of which some were combined."""
+        combined = kit.to_arrays(model)
+        for stage in self.stages:
+            if isinstance(stage, SparseParts):
+                stage.leave_out_far_helpers(combined)
+        self.state[PARTS] = {**self.state[PARTS], **combined}
+        return super().after_train(kit.to_record(self._model(self.parts)))
 
     def _model(self, parts: Parts) -> kit.Arrays:
         """The model from ``parts`` that is evaluated and saved."""
         options = self.options
-        return compose(parts, options.evaluate_with, options.psi_cutoff) | self._counters
-
-    # Helpers
-
-    def _helpers_of(self, client: int) -> list[kit.Arrays]:
-        """The helpers' psi, in rounds in which helpers are sent."""
-        options, codec = self.options, self.codec
-        if not options.helpers or self.record.round % options.helper_interval:
-            return []
-        chosen = self.helpers.helpers_of(client, options.helpers, codec.cache.rounds)
-        return [codec.cache.of(helper)[unlabeled_part(codec.parts)] for helper in chosen]
-
-    def _leave_out_far_helpers(self, combined: kit.Arrays) -> None:
-        """With a robust base: let nobody be a helper whose parts it would hardly have counted.
-
-        A client is left out if the distance of its parts from the combined ones is more than
-        :data:`FARTHEST` times the median distance. The combined parts and the median are within the
-        range of the honest clients as long as these are more than half.
-        """
-        distances = {}
-        for client, received in self.codec.received.items():
-            parts = flatten(received)
-            distances[client] = l2_norm(
-                parts[name].astype(np.float64) - array for name, array in combined.items()
-            )
-        middle = median(distances.values())
-        names = {client.partition_id: client for client in self.registry.clients}
-        for client, distance in sorted(distances.items()):
-            if distance > FARTHEST * middle:
-                self.helpers.forget(client)
-                text = "Round %s: %s helps nobody: its weights are %.3g from the combined ones, "
-                text += "the median is %.3g."
-                log(WARNING, text, self.record.round, names[client], distance, middle)
-
-    def _on_update(self, client: int, parts: Parts) -> None:
-        if self.options.helpers:
-            self.helpers.embed(client, compose(parts) | self._counters)
-
-    # Resuming
-
-    def state_dict(self) -> dict[str, NDArray[Any]]:
-        """The base's state, the parts, clients' last exchanges, and embeddings."""
-        parts = {STATE + name: array for name, array in flatten(self.codec.parts).items()}
-        state = parts | self.codec.cache.state_dict() | self.helpers.state_dict()
-        return super().state_dict() | state
-
-    def resume(self, state: Mapping[str, NDArray[Any]], rounds_done: int) -> None:
-        """Go on with the state from :meth:`state_dict`."""
-        super().resume(state, rounds_done)
-        self.codec.parts = unflatten(below(STATE, state))
-        self.codec.cache.load_state_dict(state)
-        self.helpers.load_state_dict(state)
+        return compose(parts, options.evaluate_with, options.psi_cutoff) | self.counters
 
 
 def shown_by_helpers(settings: kit.RunConfig) -> Iterator[str]:
@@ -314,4 +213,5 @@ METHOD = kit.Method(
     data="partly-labeled",
     unprotected=shown_by_helpers,
     needs_labels=False,
+    stages=(PartsTravel,),
 )

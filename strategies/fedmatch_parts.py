@@ -11,19 +11,23 @@ rounds. With copied values both ends have the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from logging import WARNING
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common import log
+from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from fedul_flwr import learning
 from fedul_flwr import method as kit
-from fedul_flwr.data.types import blocks
+from fedul_flwr.arrays import blocks, l2_norm
+from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.federated.client_data import ClientState
-from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.messages import (
     BASE_ROUND,
     CONFIG,
@@ -32,13 +36,24 @@ from fedul_flwr.federated.messages import (
     HELPERS,
     METRICS,
     STALE,
-    payload_parts,
 )
-from fedul_flwr.federated.replies import UpdateCodec
-from fedul_flwr.learning.parts import PSI, SIGMA, THETA, Parts, flatten, unflatten, unlabeled_part
+from fedul_flwr.learning.parts import (
+    PSI,
+    SIGMA,
+    THETA,
+    Parts,
+    compose,
+    flatten,
+    unflatten,
+    unlabeled_part,
+)
 
 INDICES, MASK, VALUES = PARTS = ("/indices", "/mask", "/values")
 """Suffixes of an array's name where only a part of the array is sent."""
+
+FARTHEST = 3.0
+"""With a robust base: largest distance of a helper's parts from the combined ones, in median
+distances of the round's clients."""
 
 HEADER = 128
 """Size in bytes of a sent array's header: NumPy's format, with type and shape."""
@@ -259,103 +274,99 @@ class ClientModelCache:
         return ClientState(RecordDict(), self._directory / str(client))
 
 
-@dataclass(eq=False, repr=False)
-class PartsCodec(UpdateCodec):
+class SparseParts(kit.ServerStage):
     """Sends each client the values of the parts that changed since its last exchange.
-
-    Parameters
-    ----------
-    cache : the parts that each client has.
-    threshold : smaller differences are not sent.
-    cutoff : smaller values of psi count as 0 in the authors' count of traffic.
-    returned : names of the parts that clients return.
-    helpers_of : the psi of a client's helpers in the current round, which it also gets.
-    on_update : called with a client and the parts that it has returned.
-    compose : builds a model from its parts.
 
     Attributes
     ----------
-    parts : the server's parts.
+    cache : the parts that each client has.
+    helpers : choice of each client's helpers; ``None`` without any.
+    received : the parts that clients have returned in this round, by client.
     """
 
-    cache: ClientModelCache
-    threshold: float
-    cutoff: float
-    returned: Callable[[Parts], list[str]]
-    helpers_of: Callable[[int], Sequence[kit.Arrays]]
-    on_update: Callable[[int, Parts], None]
-    compose: Callable[[Parts], kit.Arrays]
+    decodes = frozenset((SIGMA, PSI, THETA))
 
-    decodes = (SIGMA, PSI, THETA)
-
-    def __post_init__(self) -> None:
-        self.parts: Parts = {}
+    def __init__(self, strategy: Any) -> None:
+        super().__init__(strategy)
+        options = strategy.options
+        self.cache = ClientModelCache(RunDirectory(Path(self.settings.output)).exchanged)
+        self._threshold, self._cutoff = options.difference_threshold, options.psi_cutoff
+        shape, classes = strategy.registry.model_shape, strategy.num_classes
+        has_helpers = options.helpers > 0
+        self.helpers = learning.HelperChoice(self.settings, shape, classes) if has_helpers else None
+        self.received: dict[int, Parts] = {}
         self._sent: dict[int, dict[str, kit.Arrays]] = {}
-        self._decoded: dict[int, tuple[int, Parts]] = {}
+        self._stale = 0
 
-    def encode(
-        self,
-        messages: Iterable[Message],
-        clients: Mapping[int, kit.ClientRef],
-        arrays: ArrayRecord,
-        record: RoundRecord,
-    ) -> None:
+    def open(self, grid: Grid) -> None:
+        """Go on with the state of a run that resumes."""
+        del grid
+        self.cache.load_state_dict(self.state)
+        if self.helpers is not None:
+            self.helpers.load_state_dict(self.state)
+
+    def ask(self, messages: Sequence[Message], expected: dict[str, ArrayRecord]) -> list[Message]:
         """Put into each message the differences from the parts that its client has."""
-        del arrays
-        before = self.cache.latest()
+        del expected
+        self._stale, self.strategy.stays = 0, False
+        clients = {client.node_id: client for client in self.strategy.round.clients}
+        before, parts = self.cache.latest(), self.strategy.parts
         for message in messages:
             client = clients[message.metadata.dst_node_id].partition_id
             config = cast(ConfigRecord, message.content[CONFIG])
-            previous, helpers = self.cache.of(client), self.helpers_of(client)
+            previous, helpers = self.cache.of(client), self._helpers_of(client)
             # In the authors' code a new client finds the parts of one that ran in its place before.
             is_new = client not in self.cache.rounds and len(before)
             released = self.cache.of(before[client % len(before)]) if is_new else previous
-            record.released_down += changed_values(
-                self.parts, released, helpers, self.threshold, self.cutoff
+            self.strategy.record.released_down += changed_values(
+                parts, released, helpers, self._threshold, self._cutoff
             )
-            message.content = self._message(client, config, previous, helpers, record)
-            record.down.update(payload_parts(message.content))
+            message.content = self._content(client, config, previous, helpers)
+        return list(messages)
 
-    def _message(
-        self,
-        client: int,
-        config: ConfigRecord,
-        previous: Parts,
-        helpers: Sequence[kit.Arrays],
-        record: RoundRecord,
+    def _content(
+        self, client: int, config: ConfigRecord, previous: Parts, helpers: Sequence[kit.Arrays]
     ) -> RecordDict:
         """The differences from ``previous``, which becomes what the client has after reading them.
 
         Helpers are sent as differences from the last part of that.
         """
         sent: dict[str, kit.Arrays] = {}
-        since = self.cache.rounds.get(client, 0)
-        for part, arrays in self.parts.items():
-            update = encode(arrays, previous.get(part, {}), self.threshold)
+        nonzero = self.strategy.record.nonzero_down
+        for part, arrays in self.strategy.parts.items():
+            update = encode(arrays, previous.get(part, {}), self._threshold)
             previous[part], sent[part] = update.stored, update.record
-            record.nonzero_down[part] += update.changed
+            nonzero[part] += update.changed
         self._sent[client] = sent
         reference, sparse = previous[unlabeled_part(previous)], {}
         for number, helper in enumerate(helpers):
-            update = encode(helper, reference, self.threshold)
+            update = encode(helper, reference, self._threshold)
             sparse[str(number)] = update.record
-            record.nonzero_down[HELPERS] += update.changed
+            nonzero[HELPERS] += update.changed
+        since = self.cache.rounds.get(client, 0)
         values = ConfigRecord({**config, BASE_ROUND: since, HELPERS: len(sparse)})
         travels = sent | ({HELPERS: flatten(sparse)} if sparse else {})
         records = {name: kit.to_record(one) for name, one in travels.items()}
         return RecordDict({kit.ARRAYS: ArrayRecord(), CONFIG: values, **records})
 
-    def decode(self, client: kit.ClientRef, reply: Message, record: RoundRecord) -> None:
-        """Apply a client's differences to the parts it was sent."""
-        if is_stale(reply):
-            return
-        number, content = client.partition_id, reply.content
-        if not isinstance(content.metric_records[METRICS].get(STALE), int):
+    def decode(self, client: kit.ClientRef, reply: Message) -> bool:
+        """Apply a client's differences to the parts that it was sent.
+
+        The parts of each client that has some are kept, for the next differences and for helpers. A
+        client without the arrays that its differences start from sits the round out.
+        """
+        number, content, record = client.partition_id, reply.content, self.strategy.record
+        stale = content.metric_records[METRICS].get(STALE)
+        if not isinstance(stale, int):
             raise ValueError(f"its reply has no {STALE}")
+        if stale:
+            self._stale += 1
+            self.strategy.stays = True  # if there is no other one
+            return False
         before = self.cache.of(number)
         sent = self._sent[number].items()
         parts = {part: decode(one, before.get(part, {})) for part, one in sent}
-        returned, expected = {}, self.returned(self.parts)
+        returned, expected = {}, self.strategy.returned
         if odd := sorted(content.array_records.keys() - {kit.ARRAYS, *expected}):
             raise ValueError(f"its update has {odd[0]!r}, which was not asked for")
         for part in expected:
@@ -369,63 +380,83 @@ class PartsCodec(UpdateCodec):
                 int(np.count_nonzero(array != parts[part][name]))
                 for name, array in returned[part].items()
             )
-        self._decoded[number] = record.round, parts | returned
+        self.received[number] = parts | returned
         metrics = MetricRecord(dict(content.metric_records[METRICS]))
         metrics.pop(STALE)  # must not be averaged with the metrics
-        reply.content = RecordDict(
-            {
-                kit.ARRAYS: kit.to_record(flatten(returned)),
-                METRICS: metrics,
-                DIAGNOSTICS: content[DIAGNOSTICS],
-            }
-        )
-
-    def keeps(self, reply: Message) -> bool:
-        """The parts of every client that has some, for the next differences and for helpers."""
-        return not is_stale(reply)
+        arrays = kit.to_record(flatten(returned))
+        others = {METRICS: metrics, DIAGNOSTICS: content[DIAGNOSTICS]}
+        reply.content = RecordDict({kit.ARRAYS: arrays, **others})
+        return True
 
     def keep(self, client: kit.ClientRef, reply: Message) -> None:
         """Store the parts that a client has now."""
         del reply
         number = client.partition_id
-        if number in self._decoded:  # else it holds none
-            server_round, parts = self._decoded[number]
-            self.on_update(number, parts)
-            self.cache.save(number, server_round, parts)
+        if number in self.received:  # else it has none
+            parts = self.received[number]
+            if self.helpers is not None:
+                self.helpers.embed(number, compose(parts) | self.strategy.counters)
+            self.cache.save(number, self.strategy.round.number, parts)
             del self._sent[number]
 
-    @property
-    def received(self) -> Mapping[int, Parts]:
-        """The parts that clients have returned in this round, by client."""
-        return {client: parts for client, (_, parts) in self._decoded.items()}
+    def leave_out_far_helpers(self, combined: kit.Arrays) -> None:
+        """With a robust base: let nobody be a helper whose parts it would hardly have counted.
 
-    def drop_unanswered(self) -> None:
-        """Drop cached parts of clients without a valid reply: they may or may not have new ones."""
+        A client is left out if the distance of its parts from the combined ones is more than
+        :data:`FARTHEST` times the median distance. The combined parts and the median are within the
+        range of the honest clients as long as these are more than half.
+        """
+        if self.helpers is None or self.settings.base not in kit.ROBUST or not self.received:
+            return
+        distances = {}
+        for client, received in self.received.items():
+            parts = flatten(received)
+            distances[client] = l2_norm(
+                parts[name].astype(np.float64) - array for name, array in combined.items()
+            )
+        middle = median(distances.values())
+        names = {client.partition_id: client for client in self.strategy.registry.clients}
+        for client, distance in sorted(distances.items()):
+            if distance > FARTHEST * middle:
+                self.helpers.forget(client)
+                text = "Round %s: %s helps nobody: its weights are %.3g from the combined ones, "
+                text += "the median is %.3g."
+                number = self.strategy.round.number
+                log(WARNING, text, number, names[client], distance, middle)
+
+    def end(self, model: ArrayRecord) -> ArrayRecord:
+        """Forget the parts of clients without a valid reply: they may or may not have new ones."""
+        record = self.strategy.record
+        if self._stale:  # their state is lost; the next message to them has everything
+            text = "Round %s: %s client(s) did not hold what they should, and sit it out."
+            log(WARNING, text, record.round, self._stale)
+            record.clients -= self._stale
         for client in self._sent:
             self.cache.forget(client)
-        self._sent, self._decoded = {}, {}
+        self._sent, self.received = {}, {}
+        embedded = {} if self.helpers is None else self.helpers.state_dict()
+        self.state = {**self.cache.state_dict(), **embedded}
+        return model
 
-    def model(self, reply: Message) -> kit.Arrays:
-        """The model from a client's parts; those that clients do not return are the server's."""
-        returned = unflatten(kit.to_arrays(cast(ArrayRecord, reply.content[kit.ARRAYS])))
-        return self.compose(self.parts | returned)
+    def _helpers_of(self, client: int) -> list[kit.Arrays]:
+        """The helpers' psi, in rounds in which helpers are sent."""
+        options = self.strategy.options
+        if self.helpers is None or self.strategy.round.number % options.helper_interval:
+            return []
+        chosen = self.helpers.helpers_of(client, options.helpers, self.cache.rounds)
+        last = unlabeled_part(self.strategy.parts)
+        return [self.cache.of(helper)[last] for helper in chosen]
 
 
-class WholeParts(PartsCodec):
-    """Sends parts whole, and reads them from a secure sum alone: it knows no client's parts."""
+class PartsTravel(kit.Stage):
+    """Parts travel as differences, where the server knows what each client has."""
 
-    encode = UpdateCodec.encode
-    decode = UpdateCodec.decode
-    keeps = UpdateCodec.keeps
+    server = SparseParts
 
-
-def is_stale(reply: Message) -> bool:
-    """Whether a client reports that it lacks the arrays that the server's differences need."""
-    if reply.has_error():
-        return False
-    metrics = reply.content.metric_records.get(METRICS)
-    values = None if metrics is None else metrics.get(STALE)
-    return isinstance(values, int) and values != 0
+    @classmethod
+    def is_on(cls, settings: kit.RunConfig) -> bool:
+        """Unless a secure sum is all that the server reads."""
+        return not settings.sums_updates
 
 
 Float32s = NDArray[np.float32]

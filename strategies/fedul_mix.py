@@ -9,6 +9,7 @@ from pydantic import Field
 
 from fedul_flwr import method as kit
 from fedul_flwr.federated.combine import mix
+from fedul_flwr.federated.stages.server_training import turn_of
 from fedul_flwr.strategies.fedul import FedULStrategy
 
 
@@ -45,9 +46,8 @@ class FedULMix(FedULStrategy):
         start = arrays
         if self.mixing.independent == "persistent":
             # In the first round f′ starts from the initial global model.
-            is_after = self.trains_in_turn(self.settings, "after")
             before = self.state[INDEPENDENT]
-            first = self.global_arrays if is_after else arrays
+            first = self.round.model if turn_of(self.settings) == "after" else arrays
             start = kit.to_record(before) if before else first
         independent, loss = super().learn_labels(start, round_number)
         if self.mixing.independent == "persistent":

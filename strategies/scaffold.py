@@ -12,7 +12,8 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
-from fedul_flwr.data.types import Arrays, Content, numbers
+from fedul_flwr.arrays import Arrays
+from fedul_flwr.data.types import Content, numbers
 from fedul_flwr.federated.messages import CONFIG, to_record
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND, VARIATE_ROUNDS

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from logging import WARNING
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.common import log
-from flwr.serverapp import Grid
 
 from fedul_flwr import method as kit
 from fedul_flwr.config.method_settings import XCLPSettings
-from fedul_flwr.federated.messages import payload_parts
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, ROWS, UNOPENED
 from fedul_flwr.propagation.server import (
@@ -57,50 +54,36 @@ class XCLPStrategy(kit.Strategy):
         log_privacy(settings)
         warn_of_plaintext(settings[XCLPSettings])
 
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Propagate, then train with the clients that did not drop out."""
-        self._rows: dict[kit.ClientRef, kit.Content] = {}
-        messages = list(super().configure_train(server_round, arrays, config, grid))
-        rows = {member.node_id: content for member, content in self._rows.items()}
-        for message in messages if rows else ():
-            record = kit.to_record(rows[message.metadata.dst_node_id].arrays)
-            message.content = RecordDict({**message.content, ROWS: record})
-            self.record.down.update(payload_parts(RecordDict({ROWS: record})))
-        return messages
-
-    def before_train(
-        self, round_number: int, arrays: ArrayRecord, grid: Grid
-    ) -> list[kit.ClientRef]:
+    def choose_clients(self, round: kit.RoundAtServer) -> Sequence[kit.ClientRef]:
         """The sampled clients that did not drop out of the propagation."""
-        chosen = super().before_train(round_number, arrays, grid)
-        if self.policy.on_labels_only(round_number):
+        chosen = super().choose_clients(round)
+        if self.policy.on_labels_only(round.number):
             return chosen
+        rows: dict[kit.ClientRef, kit.Content] = {}
         propagation = LabelPropagation(
-            partial(self.registry.query, grid),
+            partial(self.registry.query, round.grid),
             self.registry.fail,
             self.settings[XCLPSettings],
             {c: kit.number(answer, kit.NUM_POINTS) for c, answer in self.registry.answers.items()},
-            round_number,
+            round.number,
             kit.stream(self.settings.seed, "codes").bytes(SEED_BYTES),  # one a run
             self.num_classes,
         )
         try:
-            left, joint = propagation.join(chosen, kit.to_arrays(arrays))
-            self._rows = propagation.sum_labels(left, joint)
+            left, joint = propagation.join(chosen, kit.to_arrays(round.model))
+            rows = propagation.sum_labels(left, joint)
         except TooFewClientsError as error:
             able = [m for m in chosen if str(m) not in self.record.failed or m in propagation.tied]
             trained = [member for member in able if member in self.policy.labeled]
             if not trained:
                 raise
-            log(WARNING, "Round %s: %s Its clients train on labels alone.", round_number, error)
+            log(WARNING, "Round %s: %s Its clients train on labels alone.", round.number, error)
             return trained
         finally:
-            self.registry.broadcast(
-                grid, END, [member for member in chosen if member not in self._rows]
-            )
-        return list(self._rows)
+            left_out = [member for member in chosen if member not in rows]
+            self.registry.broadcast(round.grid, END, left_out)
+        round.alone = {member: {ROWS: content.arrays} for member, content in rows.items()}
+        return list(rows)
 
     def after_round(self, reports: Mapping[str, Any]) -> None:
         """Log how many clients got no labels, as somebody's part of the sum was wrong."""

@@ -13,8 +13,8 @@ from benchmarks.house import sentences_of
 
 ROOT = Path(__file__).parents[1]
 ORDER = (
-    *("lazy", "errors", "config", "data", "surrogate", "models", "learning", "extractors"),
-    *("secure", "propagation", "federated", "method"),
+    *("lazy", "errors", "arrays", "config", "secure", "data", "surrogate", "models", "learning"),
+    *("extractors", "propagation", "federated", "method"),
     *("strategies", "client_apps", "baselines", "results", "run"),
     *("client_app", "server_app", "engine", "experiments", "deploy", "api", "cli", "testing"),
 )

@@ -28,6 +28,7 @@ from fedul_flwr.api.input_data import (
     training_points,
     unmasked,
 )
+from fedul_flwr.arrays import Floats, Ints, blocks
 from fedul_flwr.config.base import checked_prior, in_order, is_named, without_exit
 from fedul_flwr.config.method_settings import FedULSettings, PropagationSettings
 from fedul_flwr.config.sections import HeadSettings
@@ -39,7 +40,7 @@ from fedul_flwr.data.saying_columns import SAID, saying_feature
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_priors import check_sets, identifiable_directions
 from fedul_flwr.data.standardize import Scaling, moments, scaled, scaling_by
-from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints, Propagated, blocks
+from fedul_flwr.data.types import UNLABELED, Inputs, Propagated
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.closed_form import (
     fit_gaussians,

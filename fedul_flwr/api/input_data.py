@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.arrays import Ints
 from fedul_flwr.config.base import AUTO, Scalar, Settings, column_name
 from fedul_flwr.config.methods import Method, reference_to
 from fedul_flwr.config.user_files import flatten, with_rounds
@@ -48,7 +49,7 @@ from fedul_flwr.data.table_files import (
     storable,
 )
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, in_memory
-from fedul_flwr.data.types import UNLABELED, Inputs, InputShape, Ints
+from fedul_flwr.data.types import UNLABELED, Inputs, InputShape
 from fedul_flwr.errors import UserError
 
 # Points in memory, of any usual type, as the images and tables that the rest of the code reads.

@@ -17,6 +17,7 @@ from fedul_flwr.api.input_data import (
 )
 from fedul_flwr.api.result import Result, Shown
 from fedul_flwr.api.runs import run
+from fedul_flwr.arrays import Floats, Ints
 from fedul_flwr.config.base import Scalar, without_exit
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.class_labels import ClassLabels, class_labels
@@ -25,7 +26,7 @@ from fedul_flwr.data.run_files.label_files import XCLP, file_name, read_labels
 from fedul_flwr.data.run_files.store import SPLIT
 from fedul_flwr.data.safe_files import IN_MEMORY, build_by_content
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints
+from fedul_flwr.data.types import UNLABELED, Inputs
 from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.errors import UserError
 

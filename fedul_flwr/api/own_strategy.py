@@ -30,6 +30,7 @@ from fedul_flwr.federated.bases import BASES
 from fedul_flwr.federated.grid import polled
 from fedul_flwr.federated.messages import ARRAYS, CONFIG, WEIGHT, to_record
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
+from fedul_flwr.federated.stages.server_training import learns_at_server
 from fedul_flwr.federated.strategy import Strategy
 
 Build = Callable[[tuple[int, ...], int], Any]
@@ -99,7 +100,7 @@ class OwnStrategy(Strategy):
         self.settings = self._parsed(model, flat_settings(settings or {}))
         self.validate(self.settings)
         self._has_begun = False
-        if self.learns_at_server(self.settings):
+        if learns_at_server(self.settings):
             raise UserError(
                 f"Strategy {self.method!r} with these settings trains on labels of the server, "
                 "which an app of your own does itself: before start, or between rounds.",

@@ -14,7 +14,6 @@ from fedul_flwr.config.base import (
     only_with,
     only_without,
 )
-from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.config.shared import MORE_THAN_MODELS, NEW_SPLIT, SIMULATED
 
 LABELED_CLIENTS = only_without("scenario.labels-at", "server")
@@ -156,13 +155,6 @@ class FedULSettings(AdmissionSettings):
 def fewer_sets(options: AdmissionSettings) -> bool:
     """Whether clients with fewer sets than classes can take part."""
     return isinstance(options, FedULSettings) and options.fewer_sets
-
-
-def may_ask_for_shares(fedul: FedULSettings | None, dp: DPSettings) -> bool:
-    """Whether ``test-prior = "sets"`` is possible: the loss takes class priors, and differential
-    privacy does not forbid their mean without noise."""
-    released = fedul is not None and fedul.surrogate_loss == "release"
-    return not released and dp.clipping == "none"
 
 
 class SupervisedSettings(Settings):

@@ -53,6 +53,10 @@ class Method:
     needs_labels : whether somebody must have a label, also if the first weights (``start-from``)
         tell classes apart.
     can_sum : whether a sum of its clients' models is all that the server needs (``secure-sum``).
+    server_alone : whether the server trains alone in a run with given settings, and no client takes
+        part.
+    stages : classes of :class:`fedul_flwr.federated.stage.Stage` that its runs also have, or
+        ``"module:Class"``; each says when it is on.
     unprotected : what it shows of an owner's data, in sentences for owners, with given settings.
     line : one sentence on how it learns; empty for a method of somebody's own that has none.
     needs : data that it needs.
@@ -68,6 +72,8 @@ class Method:
     updates: bool = True
     needs_labels: bool = True
     can_sum: bool = True
+    server_alone: Callable[[Any], bool] = lambda _: False
+    stages: tuple[str | type, ...] = ()
     unprotected: Callable[[Any], Iterable[str]] = lambda _: ()
     line: str = ""
     needs: str = ""

@@ -19,7 +19,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedul_flwr.data.types import UNLABELED, Floats, Ints, Propagated
+from fedul_flwr.arrays import Floats, Ints
+from fedul_flwr.data.types import UNLABELED, Propagated
 from fedul_flwr.errors import UserError
 
 MAX_CLASSES = 65_536

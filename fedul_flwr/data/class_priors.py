@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedul_flwr.arrays import Floats, Ints
 from fedul_flwr.config.base import checked_prior
-from fedul_flwr.data.types import Floats, Ints
 
 FLOOR = 1e-3
 """Smallest class prior of an estimate, as a fraction of the uniform prior 1/K: an unseen class may

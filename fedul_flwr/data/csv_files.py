@@ -20,11 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedul_flwr.arrays import Floats
 from fedul_flwr.config.base import any_of, column_name
 from fedul_flwr.config.user_files import reason, regular_file
 from fedul_flwr.data.safe_files import composed
 from fedul_flwr.data.tables import Table, columns_by_name, in_memory, stripped
-from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
 
 # Numbers as CSV files write them: with a decimal point or comma, and thousands in groups.

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.arrays import Bytes
 from fedul_flwr.config.user_files import reason, regular_file
 from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.data.dicom import dicom_size, is_dicom, read_dicom
 from fedul_flwr.data.safe_files import is_visible
-from fedul_flwr.data.types import Bytes, Inputs, InputShape
+from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:

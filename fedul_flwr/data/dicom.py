@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.arrays import Bytes
 from fedul_flwr.config.user_files import regular_file
-from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.arrays import Bools, Floats, Ints
 from fedul_flwr.data.columns import OTHER, Column, Columns, refuse_too_wide, unnamed_columns
 from fedul_flwr.data.csv_files import doubtful_point
 from fedul_flwr.data.tables import (
@@ -24,7 +25,6 @@ from fedul_flwr.data.tables import (
     is_text,
     stripped,
 )
-from fedul_flwr.data.types import Bools, Floats, Ints
 from fedul_flwr.errors import UserError
 
 # The cells of one column of a table as numbers or as categories, whatever its file's types are.

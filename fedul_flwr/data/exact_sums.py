@@ -7,8 +7,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.arrays import Ints
 from fedul_flwr.data.standardize import Moments
-from fedul_flwr.data.types import Inputs, Ints
+from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
 
 FRACTION_BITS = 320

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedul_flwr.arrays import Floats, Ints
 from fedul_flwr.config.base import SUM_TOLERANCE, any_of
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.class_labels import class_of_cell
@@ -60,15 +61,7 @@ from fedul_flwr.data.table_files import (
     usual_label,
 )
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, reading_notes
-from fedul_flwr.data.types import (
-    UNLABELED,
-    Floats,
-    Inputs,
-    InputShape,
-    Ints,
-    PartlyLabeledPoints,
-    UnlabeledSets,
-)
+from fedul_flwr.data.types import UNLABELED, Inputs, InputShape, PartlyLabeledPoints, UnlabeledSets
 from fedul_flwr.errors import OwnDataError, UserError
 
 LABELS_FILE, PRIORS_FILE, COUNTS_FILE = "labels.csv", "priors.csv", "counts.csv"

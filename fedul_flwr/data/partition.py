@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.arrays import Floats, Ints
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import (
     DirichletSettings,
@@ -18,7 +19,7 @@ from fedul_flwr.config.sections import (
     ShardSettings,
 )
 from fedul_flwr.data.seeds import derived_seed, stream
-from fedul_flwr.data.types import UNLABELED, Floats, Ints, Source
+from fedul_flwr.data.types import UNLABELED, Source
 from fedul_flwr.errors import UserError
 
 

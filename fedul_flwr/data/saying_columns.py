@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import UNLABELED, Ints
+from fedul_flwr.arrays import Ints
+from fedul_flwr.data.types import UNLABELED
 
 SAID = {
     **{"clients": "which client has a point", "sets": "which set a point is of"},

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedul_flwr.arrays import Bools, Ints
 from fedul_flwr.config.base import nearest
 from fedul_flwr.config.shared import BUILT_IN
 from fedul_flwr.config.user_files import user_path
@@ -58,7 +59,7 @@ from fedul_flwr.data.table_files import (
     table_split,
 )
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, in_memory, reading_notes
-from fedul_flwr.data.types import Bools, InputShape, Ints, PointArrays, Source
+from fedul_flwr.data.types import InputShape, PointArrays, Source
 from fedul_flwr.errors import UserError
 
 CommonForm = tuple[InputShape, Columns | None, int, Sequence[Points]]

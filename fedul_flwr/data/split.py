@@ -16,6 +16,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.arrays import Bools, Floats, Ints, bounds_of, part_of
 from fedul_flwr.config.base import AUTO, Scalar, Settings
 from fedul_flwr.config.method_settings import (
     LabelSettings,
@@ -40,15 +41,10 @@ from fedul_flwr.data.set_priors import Dirichlet, effective_labels
 from fedul_flwr.data.sources import TRAIN_INPUTS, read_source
 from fedul_flwr.data.types import (
     UNLABELED,
-    Bools,
-    Floats,
-    Ints,
     LabeledPoints,
     PartlyLabeledPoints,
     Source,
     UnlabeledSets,
-    bounds_of,
-    part_of,
 )
 from fedul_flwr.errors import UserError
 

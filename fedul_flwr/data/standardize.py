@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.arrays import Floats, Ints
 from fedul_flwr.data.columns import Columns
-from fedul_flwr.data.types import Floats, Inputs, Ints
+from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
 
 MEANS, VARIANCES, SCALES = "column-means", "column-variances", "column-scales"

@@ -11,9 +11,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.arrays import Floats
 from fedul_flwr.config.base import column_name
 from fedul_flwr.data.columns import MISSING_TEXTS, Columns
-from fedul_flwr.data.types import Floats, InputShape
+from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import UserError
 
 Missing = Literal["refuse", "mean", "median", "most-frequent"]

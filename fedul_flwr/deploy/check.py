@@ -15,13 +15,14 @@ from typing import Any
 import click
 from flwr.app import ConfigRecord, Context, RecordDict
 
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.config.shared import BUILT_IN, SharedSettings
 from fedul_flwr.config.user_files import parse_overrides
 from fedul_flwr.data.local_data import survey_images, survey_tables
-from fedul_flwr.data.types import Arrays, Content, Value
+from fedul_flwr.data.types import Content, Value
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.declared import Sent, disclosures
@@ -70,7 +71,8 @@ def check_owner(
     otherwise, _ = resolve_auto(otherwise, strategy, shape)
     client, answer = _prepared(where, settings, shape)
     yield "Your data, for your eyes only:"
-    yield from (f"  {line}" for line in client.describe())
+    for part in (client.data, *client.stages):
+        yield from (f"  {line}" for line in part.describe())
     node = NodeConfig.parse(where)
     about = (
         survey_tables(Path(node.data), client.data.table)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fedul_flwr.arrays import Floats
 from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.columns import Column, Columns
@@ -33,7 +34,6 @@ from fedul_flwr.data.local_data import NO_POINTS
 from fedul_flwr.data.safe_files import visible
 from fedul_flwr.data.table_files import LABEL_NAMES, open_parquet
 from fedul_flwr.data.tables import Table, is_text
-from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
 
 RARE = 5

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.config.trusted_modules import named_modules
-from fedul_flwr.data.types import Arrays, Value
+from fedul_flwr.data.types import Value
 from fedul_flwr.federated.messages import ARRAYS, FORGETFUL, SETTINGS
 from fedul_flwr.learning.variates import USED_ROUND
 

@@ -33,14 +33,12 @@ from fedul_flwr.config.base import (
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import (
     SECTIONS,
-    DPSettings,
     FedTrimmedAvgSettings,
     KrumSettings,
     MultiKrumSettings,
 )
 from fedul_flwr.data.types import Content
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.stages.dp import PrivateMean
 
 if TYPE_CHECKING:
     pass
@@ -134,8 +132,7 @@ def refuse_too_few(settings: RunConfig, updates: int) -> None:
 def build_base(settings: RunConfig) -> FlowerStrategy:
     """The base strategy that ``settings.base`` names, with the parameters of its table.
 
-    It samples every node that it sees; the wrapper decides which nodes these are. With
-    ``dp.clipping`` on it is wrapped in a :class:`PrivateMean`.
+    It samples every node that it sees; the wrapper decides which nodes these are.
     """
     table = _table(settings)
     options: dict[str, Any] = table.model_dump() if table else {}
@@ -149,7 +146,4 @@ def build_base(settings: RunConfig) -> FlowerStrategy:
         min_available_nodes=1,
         **options,
     )
-    privacy = settings[DPSettings]
-    if privacy.clipping == "none":
-        return base
-    return PrivateMean(base, privacy, summed=settings.sums_updates)
+    return base

@@ -8,31 +8,23 @@ model.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from flwr.client import NumPyClient
 
 from fedul_flwr import learning
+from fedul_flwr.arrays import Arrays, Ints
 from fedul_flwr.config.methods import is_ours
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, options_of
 from fedul_flwr.config.shared import ModelOptions
 from fedul_flwr.data.run_files.records import name_taken
 from fedul_flwr.data.seeds import derived_seed, draws_of, stream
-from fedul_flwr.data.types import (
-    Arrays,
-    Content,
-    Floats,
-    Inputs,
-    InputShape,
-    Ints,
-    Value,
-)
+from fedul_flwr.data.types import Content, Inputs, InputShape, Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_data import (
     ClientData,
@@ -61,7 +53,6 @@ from fedul_flwr.federated.payload import (
     Parts,
     Payload,
     Sizes,
-    Summed,
     refuse_taken_names,
 )
 from fedul_flwr.federated.stage import ClientStage, Train, stages_of
@@ -114,12 +105,6 @@ class Client(NumPyClient, Generic[D]):
         if parent is not cls:
             sent, before = ({TRAIN: one.reports, **one.answers} for one in (cls, parent))
             refuse_taken_names(cls.__name__, sent, before)
-
-    @classmethod
-    def takes_part(cls, settings: RunConfig) -> bool:
-        """Whether clients do more in a run than say who they are."""
-        del settings
-        return True
 
     def task(self, round: Round) -> Task:
         """What the client trains on in a round; its model has the weights of the round's start.
@@ -175,22 +160,6 @@ class Client(NumPyClient, Generic[D]):
         """What it can say of its points' classes, for a head in closed form."""
         return self.data.point_shares()
 
-    def sum_part(self, of: Summed, content: Content) -> Sequence[int] | Floats:
-        """The client's numbers for a secure sum: whole ones, of any size those for a head.
-
-        Parameters
-        ----------
-        content : what the server has sent to compute them with.
-        """
-        for stage in self.stages:
-            part = stage.part(of, content)
-            if part is not None:
-                return part
-        raise UserError(
-            f"The server asked for a sum of {of} that this run does not have.",
-            "server-asks-too-much",
-        )
-
     @property
     def sizes(self) -> Sizes:
         """Sizes in which its parts are declared."""
@@ -200,12 +169,6 @@ class Client(NumPyClient, Generic[D]):
         from fedul_flwr.models.parts import feature_layer
 
         return int(feature_layer(self.model).in_features)
-
-    def describe(self) -> Iterator[str]:
-        """Lines about the data for their owner; they may contain paths, names and labels."""
-        yield from self.data.describe()
-        for stage in self.stages:
-            yield from stage.describe()
 
     def check(self) -> None:
         """Check whether the client can take part.
@@ -219,14 +182,6 @@ class Client(NumPyClient, Generic[D]):
         self.data.check()
         for stage in self.stages:
             stage.check()
-
-    def own_file(self, name: str) -> Path:
-        """Where a file of the client's own goes: next to an owner's data, or to the results."""
-        if self.state.directory is not None:
-            self.state.directory.mkdir(parents=True, exist_ok=True)
-            return self.state.directory / name
-        folder = Path(self.node.data).expanduser().resolve()
-        return folder.with_name(f"{folder.name}-{name}")
 
     # Shared by all methods
 
@@ -286,15 +241,6 @@ class Client(NumPyClient, Generic[D]):
     def array_names(self) -> list[str]:
         """Names of the arrays that come as the model: its weights and buffers."""
         return list(self.model.state_dict())
-
-    def names_of(self, received: Collection[str]) -> list[str]:
-        """:meth:`array_names`, if the arrays that the server has sent have these names."""
-        names = self.array_names()
-        if odd := sorted({*names} ^ {*received}):
-            raise UserError(
-                f"The server's model and this client's differ in {odd[0]!r}.", "model-mismatch"
-            )
-        return names
 
     def train(
         self, arrays: Arrays, config: Mapping[str, Any], received: Records | None = None
@@ -403,6 +349,16 @@ class Client(NumPyClient, Generic[D]):
         self.state.set_values(SETUP, setup)
         # A simulation that resumes may have state there.
         self.state = self.state.within(state_directory(setup, self.node))
+
+
+def names_of(client: Client[Any], received: Collection[str]) -> list[str]:
+    """Names of a client's arrays, if the arrays that the server has sent have these names."""
+    names = client.array_names()
+    if odd := sorted({*names} ^ {*received}):
+        raise UserError(
+            f"The server's model and this client's differ in {odd[0]!r}.", "model-mismatch"
+        )
+    return names
 
 
 def _build(

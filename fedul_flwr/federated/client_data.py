@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
+from fedul_flwr.arrays import Arrays, Bools, Floats, Ints
 from fedul_flwr.config.method_settings import (
     AdmissionSettings,
     ScenarioSettings,
@@ -40,12 +41,8 @@ from fedul_flwr.data.standardize import (
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import (
     UNLABELED,
-    Arrays,
-    Bools,
-    Floats,
     Inputs,
     InputShape,
-    Ints,
     OwnPoints,
     PartlyLabeledPoints,
     UnlabeledSets,
@@ -617,6 +614,15 @@ class ClientState:
         assert self.directory is not None
         stems = [path.stem for path in self.directory.glob(f"{name}-*.safetensors")]
         return [int(stem.rpartition("-")[2]) for stem in stems]
+
+
+def file_of(node: NodeConfig, state: ClientState, name: str) -> Path:
+    """Where a file of a client's own goes: next to an owner's data, or to the results."""
+    if state.directory is not None:
+        state.directory.mkdir(parents=True, exist_ok=True)
+        return state.directory / name
+    folder = Path(node.data).expanduser().resolve()
+    return folder.with_name(f"{folder.name}-{name}")
 
 
 def _mapped_arrays(file: Path) -> Arrays:

@@ -10,10 +10,9 @@ from typing import Any, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Floats, l2_norm
+from fedul_flwr.arrays import Floats, l2_norm
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -64,6 +63,15 @@ def clip_update(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
         before = array.numpy()
         step = (update[name].numpy().astype(np.float64) - before) * (norm / length)
         update[name] = PlainArray.of((before + step).astype(before.dtype))
+
+
+def clipped(
+    changes: Mapping[tuple[str, str], Floats], norm: float
+) -> Mapping[tuple[str, str], Floats]:
+    """Changes of values, shortened to L2 norm ``norm`` together where they are longer."""
+    length = l2_norm(changes.values())
+    factor = min(1.0, norm / length) if length else 1.0
+    return {key: value * factor for key, value in changes.items()}
 
 
 def client_weights(replies: Sequence[Message], kind: str) -> NDArray[np.float64]:
@@ -288,33 +296,3 @@ def strip(reply: Message, weight: float, names: Iterable[str]) -> None:
     metrics[WEIGHT] = weight
     arrays = array_record({name: sent[name] for name in names})
     reply.content = RecordDict({ARRAYS: arrays, METRICS: metrics, **content})
-
-
-ATTRIBUTES = ("m_t", "v_t", "momentum_vector", "control", "used", "ledger")
-"""Attributes with state: moments (FedOpt family of Flower 1.41, dicts), momentum (FedAvgM, a list),
-SCAFFOLD's variate and the clients in it, and the ledger of differential privacy."""
-
-
-def dump_base_state(base: FlowerStrategy) -> dict[str, NDArray[Any]]:
-    """Moments and momentum of ``base`` as flat named arrays; empty if it has none."""
-    state: dict[str, NDArray[Any]] = {}
-    for attribute in ATTRIBUTES:
-        value = getattr(base, attribute, None)
-        if isinstance(value, dict):
-            state |= {f"{attribute}/dict/{key}": array for key, array in value.items()}
-        elif isinstance(value, list):
-            state |= {f"{attribute}/list/{i:06d}": array for i, array in enumerate(value)}
-    return state
-
-
-def load_base_state(base: FlowerStrategy, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Restore the state that :func:`dump_base_state` returned."""
-    state: dict[str, Any] = {}
-    for name in sorted(arrays):
-        attribute, kind, key = name.split("/", 2)
-        if kind == "dict":
-            state.setdefault(attribute, {})[key] = arrays[name]
-        else:
-            state.setdefault(attribute, []).append(arrays[name])
-    for attribute, value in state.items():
-        setattr(base, attribute, value)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from fedul_flwr.config.method_settings import AdmissionSettings
 from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.federated.client_data import data_class_of
 from fedul_flwr.federated.messages import (
     APPROVAL,
@@ -16,6 +15,7 @@ from fedul_flwr.federated.messages import (
     BECAUSE,
     DESCRIBE,
     DIGEST,
+    PART,
     SETUP,
 )
 from fedul_flwr.federated.payload import (
@@ -26,6 +26,7 @@ from fedul_flwr.federated.payload import (
     ONCE,
     TEXT,
     TRAIN,
+    UPDATE,
     Declared,
     Part,
     Parts,
@@ -33,7 +34,7 @@ from fedul_flwr.federated.payload import (
     in_words,
     masked_parts,
 )
-from fedul_flwr.federated.stage import stages_of
+from fedul_flwr.federated.stage import stages_of, sums_of
 
 _WHICH = "which client it is"
 WHO: Parts = {
@@ -67,13 +68,14 @@ def declared(settings: RunConfig) -> Declared:
     """All that a client sends in a run, by message."""
     method = find_method(settings.method)
     client = method.client_class
-    if not (method.asks_clients and client.takes_part(settings)):
+    if not method.asks_clients or method.server_alone(settings):
         return {DESCRIBE: WHO}
     registered = {**REGISTERED, **data_class_of(settings).registers}
     sent: list[Declared] = [{DESCRIBE: WHO, SETUP: registered}]
     if method.updates and method.trains:
         sent += [{TRAIN: {**UPDATES, **client.reports}}]
     sent += [*(stage.sends(settings) for stage in stages_of(settings)), client.answers]
+    sent += [{PART: {name: part for name, part in sums_of(settings).items() if name != UPDATE}}]
     sent_by_phase: dict[str, dict[str, Part]] = {}
     for one in sent:
         for phase, parts in one.items():
@@ -148,8 +150,7 @@ def unprotected(settings: RunConfig) -> Iterator[str]:
 
 
 def _of_updates(settings: RunConfig) -> Iterator[str]:
-    dp, is_summed = settings[DPSettings], settings.sums_updates
-    if is_summed:
+    if settings.sums_updates:
         yield (
             "The server sees the mean of all owners' models, and no model of one owner, as long as "
             "fewer than a third of the owners help it (a fifth, if there are more than 100)."
@@ -159,19 +160,7 @@ def _of_updates(settings: RunConfig) -> Iterator[str]:
             "The server sees the model of each owner by itself: models are not added up under "
             "encryption."
         )
-    if dp.clipping == "client" and is_summed:
-        yield (
-            f"Updates are clipped to the length {dp.norm:g} at the owner. Each owner adds its part "
-            "of the noise."
-        )
-    elif dp.clipping == "client":
-        yield (
-            f"Updates are clipped to the length {dp.norm:g} at the owner. The noise is added by "
-            "the server, which sees updates without it."
-        )
-    elif dp.clipping == "server":
-        yield "The server clips updates and adds noise, and sees them without either."
-    else:
+    if not any(stage.noises for stage in stages_of(settings)):
         yield (
             "Updates are neither clipped nor noised: whoever has one, or the model of the run, may "
             "find out something about the points that it was trained on."

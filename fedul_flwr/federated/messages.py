@@ -40,7 +40,8 @@ from flwr.clientapp.typing import ClientAppCallable
 from numpy.typing import NDArray
 from pydantic import ConfigDict, NonNegativeInt, TypeAdapter
 
-from fedul_flwr.data.types import Arrays, Content
+from fedul_flwr.arrays import Arrays
+from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError
 
 ARRAYS, CONFIG, METRICS, DIAGNOSTICS = "arrays", "config", "metrics", "diagnostics"

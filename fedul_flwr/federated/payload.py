@@ -11,18 +11,18 @@ import difflib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
 import numpy as np
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
+from fedul_flwr.arrays import Floats
 from fedul_flwr.config.base import nearest
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.records import is_of_lines, name_taken
-from fedul_flwr.data.types import CONFIDENT_SHARE, LARGEST_COUNT, Content, Floats
+from fedul_flwr.data.types import CONFIDENT_SHARE, LARGEST_COUNT, Content
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.messages import (
     APPROVAL,
@@ -47,6 +47,7 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.messages import COLUMNS as COLUMNS_PHASE
+from fedul_flwr.secure.words import IN_STEPS, Encoding
 
 TRAIN, EVALUATE = "train", "evaluate"
 """Messages that every method may have, besides phases."""
@@ -259,10 +260,28 @@ def all_of(says: str, *names: str, **options: Any) -> Parts:
     return dict.fromkeys(names, Part(ANY, says=says, **options))
 
 
-def summed_part(says: str, often: str, when: Condition = lambda _: True) -> Part:
-    """A client's numbers in a sum of which the server reads nothing else."""
-    says = f"{says}, {UNDER_MASKS}"
-    return Part(ANY, says=says, often=often, reader=SUMMED_READER, when=when)
+UPDATE = "update"
+"""Name of the sum of a round's updates, whose parts come as replies to its training messages."""
+
+
+@dataclass(frozen=True)
+class Sum(Part):
+    """A client's numbers in a sum over clients, of which the server reads nothing else.
+
+    Attributes
+    ----------
+    encoding : how they are written under masks.
+    once : whether it is made once a run, and of no model.
+    """
+
+    encoding: Encoding = IN_STEPS
+    once: bool = False
+
+    @classmethod
+    def of(cls, says: str, often: str, **options: Any) -> Sum:
+        """A sum of what ``says`` names for owners; options are other attributes."""
+        says = f"{says}, {UNDER_MASKS}"
+        return cls(ANY, says=says, often=often, reader=SUMMED_READER, **options)
 
 
 STARTED, ENDED, PROCESS = "started", "ended", "process"
@@ -417,38 +436,6 @@ def update_content(payload: Payload, parts: Parts) -> RecordDict:
             plain = value.ravel().tolist() if isinstance(value, np.ndarray) else value
             of[DIAGNOSTICS if name in apart else METRICS][name] = plain
     return RecordDict({**records, **of})
-
-
-class Summed(StrEnum):
-    """What is summed; value ``of`` of phase ``sum-part``. In a round they come in this order."""
-
-    COLUMNS = "columns"
-    """Sums of columns and of their squares over all points, once (``standardize-sum``)."""
-    SETS = "sets"
-    """What clients know of their sets, once (``test-prior = "sets"``, ``fedul.fewer-sets``)."""
-    HEAD = "head"
-    """Sums of soft labels for a head in closed form, first by what is stated of points."""
-    REFINED = "refined-head"
-    """The same by posteriors."""
-    REFINED_AGAIN = "twice-refined-head"
-    """And again."""
-    UPDATE = "update"
-    """Updates of a round."""
-    HELDOUT = "heldout"
-    """Losses on held-out points (``selection = "heldout"``)."""
-
-    def number(self, round_number: int) -> int:
-        """Number of the sum in its run: later ones have larger numbers, and once a run is once."""
-        if self in SUMMED_ONCE:
-            return 1 + SUMMED_ONCE.index(self)
-        of_round = [of for of in Summed if of not in SUMMED_ONCE]
-        return 1 + len(SUMMED_ONCE) + (round_number - 1) * len(of_round) + of_round.index(self)
-
-
-SUMMED_ONCE = (Summed.COLUMNS, Summed.SETS)
-"""Sums that are made once a run, and of no model."""
-HEADS = (Summed.HEAD, Summed.REFINED, Summed.REFINED_AGAIN)
-"""Sums of which a head follows, many numbers of floating point."""
 
 
 def in_words(parts: Parts) -> Iterator[tuple[tuple[str, ...], Part]]:

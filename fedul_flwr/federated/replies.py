@@ -1,4 +1,4 @@
-"""Replies of a round: what they may contain, and how models travel.
+"""Replies of a round: what they may contain.
 
 From a declaration of numbers follow the check at the server, what owners are told, how a secure sum
 adds them up, and how they are combined. An invalid reply is dropped, and its client counts as
@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast
 
-import numpy as np
 from flwr.app import ArrayRecord, Message, Metadata, MetricRecord, RecordDict
 
 from fedul_flwr.config.method_settings import SupervisedSettings
-from fedul_flwr.config.sections import DPSettings
-from fedul_flwr.data.types import Arrays, number
+from fedul_flwr.data.types import number
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError
 from fedul_flwr.federated.combine import is_finite, update_norm
-from fedul_flwr.federated.grid import RoundRecord, replies_to
+from fedul_flwr.federated.grid import replies_to
 from fedul_flwr.federated.members import ClientRegistry
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -38,12 +36,12 @@ from fedul_flwr.federated.messages import (
     payload_parts,
     printable,
     require_names,
-    to_arrays,
 )
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.payload import (
     ENDED,
     EVALUATED,
+    OF_ALL,
     STARTED,
     STEPS,
     Parts,
@@ -53,68 +51,7 @@ from fedul_flwr.federated.payload import (
     masked_parts,
     reports_of,
 )
-
-# How models travel
-
-
-class UpdateCodec:
-    """Sends and receives whole models; subclasses send other forms.
-
-    Attributes
-    ----------
-    decodes : declared records of an update that it turns into the model.
-    """
-
-    decodes: Collection[str] = ()
-
-    def encode(
-        self,
-        messages: Iterable[Message],
-        clients: Mapping[int, ClientRef],
-        arrays: ArrayRecord,
-        record: RoundRecord,
-    ) -> None:
-        """Add the arrays that clients start from to the base's messages, and count their bytes.
-
-        Parameters
-        ----------
-        clients : by node.
-        arrays : the model, including the arrays that the base does not see.
-        """
-        del clients
-        record.down.update(add_arrays(messages, arrays))
-
-    def decode(self, client: ClientRef, reply: Message, record: RoundRecord) -> None:
-        """Replace the arrays in a client's reply by those that the base combines, in place.
-
-        Metrics and the sizes of all arrays were checked before.
-
-        Raises
-        ------
-        ValueError, BadMessageError
-            If the reply is invalid; the client counts as failed.
-        """
-
-    def keeps(self, reply: Message) -> bool:
-        """Whether something of a decoded reply is kept even if its update is not used."""
-        del reply
-        return False
-
-    def keep(self, client: ClientRef, reply: Message) -> None:
-        """Keep what later rounds need of a decoded reply; it has passed all other checks.
-
-        Raises
-        ------
-        ValueError, BadMessageError
-            If it cannot be kept; the client counts as failed.
-        """
-
-    def model(self, reply: Message) -> Arrays:
-        """The model that a client returned, by name, from its decoded reply."""
-        return to_arrays(cast(ArrayRecord, reply.content[ARRAYS]))
-
-
-# Checks of replies
+from fedul_flwr.federated.stage import ServerStage
 
 Received = list[tuple[ClientRef, Message]]
 """Replies in partition order."""
@@ -123,10 +60,10 @@ Received = list[tuple[ClientRef, Message]]
 class UpdateValidator:
     """Passes valid replies on to the base, and counts clients with invalid ones as failed."""
 
-    def __init__(self, registry: ClientRegistry, codec: UpdateCodec) -> None:
+    def __init__(self, registry: ClientRegistry, stages: Sequence[ServerStage]) -> None:
         self._settings, self._registry, self._rounds = registry.settings, registry, registry.rounds
-        self._codec, self._reports = codec, reports_of(registry.settings)
-        self._bounded = (ARRAYS, *groups_of(self._reports, codec.decodes))
+        self._stages, self._reports = stages, reports_of(registry.settings)
+        self._bounded = (ARRAYS, *groups_of(self._reports, decoded(stages)))
         self._asked: Sequence[Metadata] = ()
         self._expected: Mapping[str, ArrayRecord] = {}
 
@@ -146,7 +83,7 @@ class UpdateValidator:
         for _, reply in received:
             spans = cast(Mapping[str, float], reply.content[DIAGNOSTICS])
             record.spans.append((float(spans[STARTED]), float(spans[ENDED])))
-        sound = self._checked(self._of_one_form(received), self._codec.keep)
+        sound = self._checked(self._of_one_form(received), self._keep)
         record.clients = len(sound)
         useful = [(client, reply) for client, reply in sound if _weight(reply) > 0]
         record.owners = {client.node_id: client.name for client, _ in useful if client.name}
@@ -234,26 +171,19 @@ class UpdateValidator:
         return self._checked(received, check)
 
     def _decode(self, client: ClientRef, reply: Message) -> None:
-        self._codec.decode(client, reply, self._rounds.record)
-        clipping = self._settings[DPSettings].clipping
-        if _weight(reply) == 0:
-            if clipping != "none":
-                raise BadMessageError(
-                    f"it had nothing to learn from, and with dp.clipping = {clipping!r} every "
-                    "client of a round must return an update",
-                    "nothing-to-learn",
-                )
-            if not self._codec.keeps(reply):
-                return  # the reply is not used
+        is_kept = [stage.decode(client, reply) for stage in self._stages]
+        if _weight(reply) == 0 and not any(is_kept):
+            return  # the reply is not used
         check_update(reply.content, self._expected)
-        masked = self._settings.sums_updates  # a client clips its update itself
-        if clipping == "client" and not masked:
-            start, norm = self._expected[ARRAYS], self._settings[DPSettings].norm
-            check_clipped(cast(ArrayRecord, reply.content[ARRAYS]), start, norm)
         bound = self._settings.max_update_norm
-        for name in self._bounded if bound and not masked else ():
+        is_masked = self._settings.sums_updates  # a client clips its update itself
+        for name in self._bounded if bound and not is_masked else ():
             norm = update_norm(cast(ArrayRecord, reply.content[name]), self._expected[name])
             require_short(norm, bound, f"max-update-norm = {bound:g}")
+
+    def _keep(self, client: ClientRef, reply: Message) -> None:
+        for stage in self._stages:
+            stage.keep(client, reply)
 
     def _checked(self, received: Received, check: Callable[[ClientRef, Message], None]) -> Received:
         """Replies that pass ``check``; clients of the others count as failed."""
@@ -266,6 +196,11 @@ class UpdateValidator:
             else:
                 sound.append((client, reply))
         return sound
+
+
+def decoded(stages: Iterable[ServerStage]) -> frozenset[str]:
+    """Declared arrays of updates that stages turn into the model."""
+    return frozenset().union(*(stage.decodes for stage in stages))
 
 
 def _metrics(reply: Message) -> MetricRecord:
@@ -317,17 +252,19 @@ def check_trained(content: RecordDict, reports: Parts, sizes: Sizes) -> None:
     records = content.metric_records
     require_names("reply", [*records, *content.config_records], {METRICS, DIAGNOSTICS})
     metrics = records[METRICS]
+    has_trained = metrics.get(WEIGHT, 1) != 0
     for record in (METRICS, DIAGNOSTICS):
-        check_reports(records[record], in_record(reports, record), sizes)
+        check_reports(records[record], in_record(reports, record), sizes, has_trained)
     if metrics[WEIGHT] != 0 and metrics.get(NORMALIZER) == 0:
         raise BadMessageError(f"its {NORMALIZER} is 0, and it has trained", "message-contradicts")
 
 
-def check_reports(metrics: MetricRecord, reports: Parts, sizes: Sizes) -> None:
+def check_reports(
+    metrics: MetricRecord, reports: Parts, sizes: Sizes, has_trained: bool = True
+) -> None:
     """Compare the numbers of a reply with their declarations."""
-    required = [name for name, one in reports.items() if not one.optional]
-    if WEIGHT in reports and not metrics.get(WEIGHT, 1):
-        required = [WEIGHT]
+    needed = [name for name, part in reports.items() if not part.optional]
+    required = [name for name in needed if has_trained or name in OF_ALL]
     require_names("reply", metrics, required, reports)
     for name, value in metrics.items():
         reports[name].check(name, value, sizes)
@@ -368,23 +305,6 @@ def normalizer_of(steps: float, momentum: float) -> float:
     return (steps - rest) / (1 - momentum)
 
 
-def check_clipped(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
-    """Check that a client has clipped its update to ``norm``, as ``dp.clipping = "client"`` says.
-
-    Clipping in float32 is not exact: a thousandth of ``norm`` is allowed, and the rounding of
-    ``start``'s values, to which the clipped update was added.
-    """
-    length = update_norm(update, start)
-    rounding = math.sqrt(
-        sum(
-            float(np.finfo(array.dtype).eps * np.linalg.norm(array.numpy().astype(np.float64))) ** 2
-            for array in start.values()
-            if np.issubdtype(np.dtype(array.dtype), np.floating)
-        )
-    )
-    require_short(length, 1.001 * norm + rounding, f"dp.norm = {norm:g}")
-
-
 def require_short(length: float, most: float, setting: str) -> None:
     """Refuse an update that is longer than a setting allows."""
     if length > most:
@@ -393,23 +313,26 @@ def require_short(length: float, most: float, setting: str) -> None:
         )
 
 
-def add_arrays(messages: Iterable[Message], arrays: ArrayRecord) -> Counter[str]:
-    """Add the arrays that the base does not see to the models in its messages.
-
-    Returns
-    -------
-    Bytes of the messages by part (:func:`fedul_flwr.federated.messages.payload_parts`).
-    """
-    # Most bases send every client the same content: rebuild and measure it once.
-    rebuilt: dict[int, tuple[RecordDict, Counter[str]]] = {}
-    total: Counter[str] = Counter()
+def add_arrays(messages: Iterable[Message], arrays: ArrayRecord) -> None:
+    """Add the arrays that the base does not see to the models in its messages."""
+    # Most bases send every client the same content: rebuild it once.
+    rebuilt: dict[int, RecordDict] = {}
     for message in messages:
         content = message.content
         if id(content) not in rebuilt:
             sent = cast(ArrayRecord, content[ARRAYS])
             full = array_record({name: sent.get(name, arrays[name]) for name in arrays})
-            records = RecordDict({**content, ARRAYS: full})
-            rebuilt[id(content)] = records, payload_parts(records)
-        message.content, parts = rebuilt[id(content)]
-        total.update(parts)
+            rebuilt[id(content)] = RecordDict({**content, ARRAYS: full})
+        message.content = rebuilt[id(content)]
+
+
+def sent_bytes(messages: Iterable[Message]) -> Counter[str]:
+    """Bytes of messages by part (:func:`fedul_flwr.federated.messages.payload_parts`)."""
+    parts: dict[int, Counter[str]] = {}
+    total: Counter[str] = Counter()
+    for message in messages:
+        content = message.content
+        if id(content) not in parts:
+            parts[id(content)] = payload_parts(content)
+        total.update(parts[id(content)])
     return total

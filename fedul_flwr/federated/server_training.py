@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 from flwr.app import ArrayRecord
 
+from fedul_flwr.arrays import Arrays, Ints
 from fedul_flwr.config.method_settings import ServerTrainingSettings, SupervisedPartSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Arrays, Ints, LabeledPoints
+from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.learning import lanes
@@ -44,11 +45,14 @@ class ServerTrainer:
         """``(K,)``, the number of labels of each class."""
         return np.bincount(self._data.labels, minlength=self._num_classes)
 
-    def plan(self, server_round: int, server_lr_factor: float = 1.0) -> LocalPlan:
-        """Plan of a round's training; ``server_lr_factor`` multiplies the step size (`plateau`)."""
+    rate_factor = 1.0
+    """What the step size is multiplied by (`plateau`)."""
+
+    def plan(self, server_round: int) -> LocalPlan:
+        """Plan of a round's training."""
         options = self._settings[ServerTrainingSettings]
         factor = rate_factor(self._settings, server_round, self._settings.num_rounds)
-        rate = (options.learning_rate or self._settings.learning_rate) * factor * server_lr_factor
+        rate = (options.learning_rate or self._settings.learning_rate) * factor * self.rate_factor
         plan = replace(local_plan(self._settings), local_epochs=options.epochs, local_steps=0)
         frozen = server_round <= self._settings.frozen_rounds
         return replace(plan, learning_rate=rate, heads_only=frozen)
@@ -65,13 +69,12 @@ class ServerTrainer:
         self,
         arrays: ArrayRecord,
         server_round: int,
-        server_lr_factor: float = 1.0,
         loss: BatchLoss | None = None,
         change: Callable[[LocalPlan], LocalPlan] = lambda plan: plan,
         velocity: Arrays | None = None,
     ) -> tuple[ArrayRecord, float]:
         """``arrays`` after the epochs of one round, and the mean loss of the steps."""
-        plan, rng = change(self.plan(server_round, server_lr_factor)), self.rng(server_round)
+        plan, rng = change(self.plan(server_round)), self.rng(server_round)
         batches, part = self.batches(plan), self._settings.find(SupervisedPartSettings)
         weighted = on_logits(scaled_cross_entropy(part.supervised_weight if part else 1.0))
         task = Task(batches, loss or weighted)

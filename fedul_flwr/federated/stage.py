@@ -7,20 +7,23 @@ turn, and name none of them. Setting ``stage`` adds one of somebody's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
 
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
+from fedul_flwr.arrays import Arrays, Floats
 from fedul_flwr.config.base import load_reference, setting_error
-from fedul_flwr.config.methods import is_ours, refuse_misspelled
+from fedul_flwr.config.methods import find_method, is_ours, refuse_misspelled
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.types import Arrays, Content, Floats, Value
+from fedul_flwr.data.types import Content, Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.asked import Asked
-from fedul_flwr.federated.payload import Declared, Payload, Summed, refuse_taken_names
+from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr.federated.payload import Declared, Payload, Sum, refuse_taken_names
 
 Train = Callable[[Any, Any, Any, Any], Any]
 """``(model, task, round, rng) -> LocalResult``: trains a model in place."""
@@ -34,14 +37,22 @@ class RoundAtServer:
     ----------
     number : of the round, from 1, counted over resumed runs.
     grid : reaches the clients.
-    model : from which the clients start.
+    model : from which the clients start, and what their updates are combined into.
     made : the round's model, where no client trains in it.
+    clients : who trains in it.
+    alone : arrays by name that one client alone gets, by their record, by client.
+    whole : makes the model of what clients return, where that is something else.
+    updated : clients whose updates are combined, in the order of what is kept of each.
     """
 
     number: int
     grid: Grid
     model: ArrayRecord
     made: ArrayRecord | None = None
+    clients: Sequence[ClientRef] = ()
+    alone: Mapping[ClientRef, Mapping[str, Arrays]] = field(default_factory=dict)
+    whole: Callable[[Arrays], Arrays] | None = None
+    updated: Sequence[ClientRef] = ()
 
 
 class ServerStage:
@@ -58,11 +69,23 @@ class ServerStage:
         self.state: dict[str, Any] = {}
         """Arrays and numbers, by name, that a resumed run needs: what it is at first, and has."""
 
+    def around(self, base: FlowerStrategy) -> FlowerStrategy:
+        """What combines updates in place of the run's ``base``."""
+        return base
+
     def open(self, grid: Grid) -> None:
         """Do what comes before the first round of this program."""
 
     def admit(self, answer: Content) -> None:
         """Refuse a client's registration, by a :class:`fedul_flwr.errors.BadMessageError`."""
+
+    def registered(self, answers: Mapping[int, Content]) -> None:
+        """Use the registrations of all clients, by number; called when one was added."""
+
+    @property
+    def test_prior(self) -> Floats | None:
+        """``(K,)``, class priors at test time that it has found out (``test-prior = "sets"``)."""
+        return None
 
     def begin(self, round: RoundAtServer) -> None:
         """Begin a round: change its model, or make it without clients."""
@@ -79,6 +102,30 @@ class ServerStage:
         del expected
         return list(messages)
 
+    decodes: ClassVar[frozenset[str]] = frozenset()
+    """Declared arrays of an update that :meth:`decode` turns into the model."""
+
+    def decode(self, client: ClientRef, reply: Message) -> bool:
+        """Replace the arrays of a client's reply by those that are combined, in place.
+
+        Its numbers and the sizes of all arrays were checked before.
+
+        Returns
+        -------
+        Whether :meth:`keep` keeps something of it, also if it has nothing to combine.
+
+        Raises
+        ------
+        ValueError, BadMessageError
+            If the reply is invalid; the client counts as failed.
+        """
+        del client, reply
+        return False
+
+    def keep(self, client: ClientRef, reply: Message) -> None:
+        """Keep what later rounds need of a decoded reply, which has passed all checks; errors as
+        those of :meth:`decode`."""
+
     def receive(self, replies: Sequence[Message]) -> Sequence[Message]:
         """Valid replies, before they are weighed."""
         return replies
@@ -89,6 +136,16 @@ class ServerStage:
     def end(self, model: ArrayRecord) -> ArrayRecord:
         """The model of a round, from what was combined."""
         return model
+
+    def ask_losses(self, round: RoundAtServer, config: ConfigRecord) -> list[Message]:
+        """Messages that ask clients to evaluate ``round.model``, which a round has made."""
+        del round, config
+        return []
+
+    def read_losses(self, replies: Iterable[Message]) -> MetricRecord | None:
+        """What the answers to these are together."""
+        del replies
+        return None
 
     follows: ClassVar[bool] = False
     """Whether it looks at evaluated rounds."""
@@ -137,8 +194,8 @@ class ClientStage:
     def check(self) -> None:
         """Refuse a run in which it could not do its part, for the data's owner."""
 
-    def part(self, of: Summed, content: Content) -> Sequence[int] | Floats | None:
-        """Its numbers for a secure sum: whole ones, or those for a head; ``None`` has none.
+    def part(self, of: str, content: Content) -> Sequence[int] | Floats | None:
+        """Its numbers for sum ``of``, as :meth:`Stage.sums` declares it; ``None`` has none.
 
         Parameters
         ----------
@@ -146,6 +203,13 @@ class ClientStage:
         """
         del of, content
         return None
+
+    def in_sum(
+        self, changes: Mapping[tuple[str, str], Floats], clients: int
+    ) -> Mapping[tuple[str, str], Floats]:
+        """What its update adds to a sum over ``clients``: changes by record and name, weighted."""
+        del clients
+        return changes
 
     def before(self, asked: Asked, shares: Mapping[str, Any]) -> None:
         """Look at what the server has sent to train with."""
@@ -202,10 +266,36 @@ class Stage:
         del settings
 
     @classmethod
+    def check_model(cls, settings: RunConfig, model: Any) -> None:
+        """Refuse a run with this ``model``, a module of torch, which cannot be right."""
+        del settings, model
+
+    @classmethod
     def sends(cls, settings: RunConfig) -> Declared:
         """What clients send for it, by message: by default :attr:`sent`."""
         del settings
         return cls.sent
+
+    @classmethod
+    def sums(cls, settings: RunConfig) -> Mapping[str, Sum]:
+        """Sums over clients that it asks for (message ``sum-part``), in the order of a round."""
+        del settings
+        return {}
+
+    @classmethod
+    def largest_change(cls, settings: RunConfig) -> float:
+        """Largest change of a weight in an update with it; 0 if it sets no limit."""
+        del settings
+        return 0.0
+
+    @classmethod
+    def largest_move(cls, settings: RunConfig, size: int) -> float:
+        """Largest L2 norm by which a round moves a model of ``size`` values; 0 as above."""
+        del settings, size
+        return 0.0
+
+    noises: ClassVar[bool] = False
+    """Whether updates are clipped and noised with it."""
 
     @classmethod
     def unprotected(cls, settings: RunConfig) -> Iterable[str]:
@@ -217,6 +307,7 @@ class Stage:
 _HERE = "fedul_flwr.federated.stages"
 STAGES = (
     f"{_HERE}.columns:ColumnScaling",
+    f"{_HERE}.class_priors:ClassPriors",
     f"{_HERE}.heads:Heads",
     f"{_HERE}.server_training:ServerTraining",
     f"{_HERE}.plateau:Plateau",
@@ -232,17 +323,33 @@ STAGES = (
 
 
 def stages_of(settings: RunConfig) -> tuple[type[Stage], ...]:
-    """The stages of a run, in their order."""
-    names = (*STAGES, settings.stage) if settings.stage else STAGES
+    """The stages of a run, in their order: built-in ones, the method's, and somebody's own."""
+    of_method = find_method(settings.method).stages
+    names = (*STAGES, *of_method, *filter(None, [settings.stage]))
     return tuple(stage for stage in map(_loaded, names) if stage.is_on(settings))
 
 
+def sums_of(settings: RunConfig) -> dict[str, Sum]:
+    """The sums of a run by name, in the order in which they are made: what is summed once first."""
+    sums = {name: of for stage in stages_of(settings) for name, of in stage.sums(settings).items()}
+    return dict(sorted(sums.items(), key=lambda item: not item[1].once))
+
+
+def number_of(name: str, round_number: int, sums: Mapping[str, Sum]) -> int:
+    """Number of a sum in its run: later ones have larger numbers, and once a run is once."""
+    once = sum(of.once for of in sums.values())
+    position = [*sums].index(name)
+    if position < once:
+        return 1 + position
+    return 1 + once + (round_number - 1) * (len(sums) - once) + position - once
+
+
 @cache
-def _loaded(name: str) -> type[Stage]:
-    stage = load_reference(name, "stage")
+def _loaded(name: str | type) -> type[Stage]:
+    stage = load_reference(name, "stage") if isinstance(name, str) else name
     if not (isinstance(stage, type) and issubclass(stage, Stage)):
         why = "it is no subclass of fedul_flwr.method.Stage"
-        raise setting_error("stage", name, why, "own-method-wrong")
+        raise setting_error("stage", str(name), why, "own-method-wrong")
     for side in (stage, stage.server, stage.client):
         refuse_misspelled(side)  # type: ignore[arg-type]
     return stage

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from fedul_flwr.data.types import Arrays, Inputs
+from fedul_flwr.arrays import Arrays
+from fedul_flwr.data.types import Inputs
 from fedul_flwr.learning.batches import evaluation_batches
 from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.network import Network, tracking_layers

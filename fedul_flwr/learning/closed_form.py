@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bools, Floats, Ints
+from fedul_flwr.arrays import Bools, Floats, Ints
 from fedul_flwr.errors import UserError
 
 MOST_FEATURES = 4096

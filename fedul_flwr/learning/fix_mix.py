@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedul_flwr.arrays import Floats, Ints
 from fedul_flwr.config.base import ADAPTIVE
-from fedul_flwr.data.types import Floats, Ints
 from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.pseudo_labels import mixed_cross_entropy, mixing_ratio
 from fedul_flwr.learning.task import Batch

@@ -13,9 +13,10 @@ from scipy.spatial import KDTree
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedul_flwr.arrays import Arrays, Floats
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Arrays, Floats, InputShape, network_shape
+from fedul_flwr.data.types import InputShape, network_shape
 from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.lanes import fixed_shapes
 from fedul_flwr.learning.local import load_arrays

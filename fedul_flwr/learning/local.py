@@ -22,9 +22,10 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.config.base import load_reference, user_code, without_exit
 from fedul_flwr.config.shared import OPTIMIZERS
-from fedul_flwr.data.types import Arrays, Inputs
+from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning import lanes
 from fedul_flwr.learning.batches import evaluation_batches, gather, to_input

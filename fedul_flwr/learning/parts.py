@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.arrays import Arrays
 
 SIGMA, PSI, THETA = "sigma", "psi", "theta"
 """Parts of a model's weights: trained on labeled points, trained on unlabeled points, and all

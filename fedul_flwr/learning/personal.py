@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedul_flwr.arrays import Arrays, Ints
 from fedul_flwr.data.class_priors import class_masses, floored
-from fedul_flwr.data.types import Arrays, Ints, OwnPoints
+from fedul_flwr.data.types import OwnPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batch_statistics import norm_statistics
 from fedul_flwr.learning.local import features_and_logits, predict_logits

@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from torch import Tensor
 from torch.nn import functional
 
-from fedul_flwr.data.types import Floats, Ints
+from fedul_flwr.arrays import Floats, Ints
 from fedul_flwr.learning.task import Loss
 
 

@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedul_flwr.data.types import Floats
+from fedul_flwr.arrays import Floats
 from fedul_flwr.learning.matching import PartlyLabeledObjective
 from fedul_flwr.learning.network import Network
 from fedul_flwr.models.parts import Projected, feature_layer

@@ -10,13 +10,14 @@ from scipy.special import entr
 from torch import Tensor
 from torch.nn import functional
 
+from fedul_flwr.arrays import Floats, Ints
 from fedul_flwr.config.method_settings import (
     LabelsOnlySettings,
     PseudoLabelSettings,
     StageSettings,
 )
 from fedul_flwr.data.class_labels import labels_from_scores
-from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints, Propagated
+from fedul_flwr.data.types import UNLABELED, Inputs, Propagated
 from fedul_flwr.learning.batches import paired_batches, points_of_each
 from fedul_flwr.learning.matching import ConfidentShare
 from fedul_flwr.learning.network import Network, frozen_statistics

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.arrays import Arrays
 
 if TYPE_CHECKING:
     import torch

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import below
+from fedul_flwr.arrays import below
 from fedul_flwr.errors import UserError
 
 CONTROL = "control"

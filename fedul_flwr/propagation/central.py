@@ -7,8 +7,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedul_flwr.arrays import Floats
 from fedul_flwr.data.class_labels import checked_labels, labels_from_scores
-from fedul_flwr.data.types import UNLABELED, Floats, Propagated
+from fedul_flwr.data.types import UNLABELED, Propagated
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import (
     NUM_BITS,

@@ -9,20 +9,10 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.arrays import Arrays, Bytes, Floats, Ints, below
 from fedul_flwr.config.method_settings import PropagationSettings, XCLPSettings
 from fedul_flwr.data.class_labels import labels_from_scores
-from fedul_flwr.data.types import (
-    UNLABELED,
-    Arrays,
-    Bytes,
-    Content,
-    Floats,
-    Ints,
-    PartlyLabeledPoints,
-    Propagated,
-    below,
-    number,
-)
+from fedul_flwr.data.types import UNLABELED, Content, PartlyLabeledPoints, Propagated, number
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation import phases
 from fedul_flwr.propagation.central import Propagation

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from fedul_flwr.arrays import Bytes, Floats, Ints, blocks, check_num_bits
 from fedul_flwr.data.cores import usable_cpus
-from fedul_flwr.data.types import Bytes, Floats, Ints, blocks, check_num_bits
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.noise import gaussians
 from fedul_flwr.secure.similarity import Codes, HammingDistances

@@ -16,7 +16,7 @@ import numpy as np
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bytes, Ints
+from fedul_flwr.arrays import Bytes, Ints
 
 Words = NDArray[np.uint64]
 P = ParamSpec("P")

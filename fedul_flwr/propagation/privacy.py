@@ -24,10 +24,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedul_flwr.arrays import Arrays, Ints, blocks
 from fedul_flwr.config.method_settings import StageSettings, XCLPSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.types import UNLABELED, Arrays, Ints, blocks
+from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import checked_features, directions
 from fedul_flwr.propagation.solve import checked_classes

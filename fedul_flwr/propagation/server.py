@@ -12,9 +12,10 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.types import Arrays, Content
+from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.propagation import phases
 from fedul_flwr.propagation.codes import nearest_points

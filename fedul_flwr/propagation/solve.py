@@ -23,10 +23,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from fedul_flwr.arrays import Floats, Ints, blocks
 from fedul_flwr.data.class_labels import checked_labels, checked_scores, shares_of_rows
 from fedul_flwr.data.class_priors import estimate_prior, uniform_prior
 from fedul_flwr.data.cores import usable_cpus
-from fedul_flwr.data.types import UNLABELED, Floats, Ints, blocks
+from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.rowsums import WrongSumError
 

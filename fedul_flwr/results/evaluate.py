@@ -17,11 +17,11 @@ from sklearn.calibration import calibration_curve
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_curve
 
+from fedul_flwr.arrays import Bools, Floats
 from fedul_flwr.data.class_labels import class_of_cell
 from fedul_flwr.data.csv_files import open_csv, plain_numbers
 from fedul_flwr.data.safe_files import output_file, write_atomically
 from fedul_flwr.data.table_files import open_parquet
-from fedul_flwr.data.types import Bools, Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.figure_style import COLORS, GRAY, new_figure, plain, set_title, style
 from fedul_flwr.results.model_file import render

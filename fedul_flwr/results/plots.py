@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from fedul_flwr.arrays import Floats
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.data.run_files.records import CRITERION, ClientRecord, Run, distinct_labels
 from fedul_flwr.data.safe_files import make_folder, write_atomically
-from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.facts import byte_unit, format_bytes
 from fedul_flwr.results.figure_style import (

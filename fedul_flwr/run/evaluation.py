@@ -15,6 +15,7 @@ from flwr.common import log
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from fedul_flwr.arrays import Arrays, Floats, Ints
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.class_priors import estimate_prior, reweigh
 from fedul_flwr.data.run_files.records import best_line, refuse_other_keys
@@ -27,16 +28,7 @@ from fedul_flwr.data.run_files.store import (
     RunDirectory,
 )
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import (
-    UNLABELED,
-    Arrays,
-    Floats,
-    Ints,
-    LabeledPoints,
-    PointArrays,
-    Source,
-    class_counts,
-)
+from fedul_flwr.data.types import UNLABELED, LabeledPoints, PointArrays, Source, class_counts
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.models import build_model

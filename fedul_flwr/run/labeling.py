@@ -10,11 +10,11 @@ import numpy as np
 from flwr.common import log
 from flwr.serverapp import Grid
 
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.label_files import XCLP
-from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.bases import build_base
 from fedul_flwr.federated.strategy import Strategy

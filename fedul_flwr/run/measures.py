@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import load_file
 
+from fedul_flwr.arrays import Floats, Ints
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.data.run_files.label_files import (
     SOURCES,
@@ -24,7 +25,7 @@ from fedul_flwr.data.run_files.label_files import (
     read_labels,
 )
 from fedul_flwr.data.split import LabelTruth, SetTruth
-from fedul_flwr.data.types import UNLABELED, Floats, Ints, Propagated
+from fedul_flwr.data.types import UNLABELED, Propagated
 from fedul_flwr.federated.messages import PRIOR_FIT
 
 BINS = 15

@@ -17,24 +17,22 @@ from fedul_flwr.config.auto_settings import (
     with_auto_values,
 )
 from fedul_flwr.config.base import AUTO, load_reference, setting_error
-from fedul_flwr.config.method_settings import FedULSettings, may_ask_for_shares
-from fedul_flwr.config.methods import PARTLY_LABELED, find_method
+from fedul_flwr.config.method_settings import FedULSettings
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.config.shared import PLATEAUS, ModelOptions
 from fedul_flwr.config.trusted_modules import name_again, require_trusted_modules
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.columns import Columns, unnamed_columns
 from fedul_flwr.data.run_files.records import read_config, saved_model
 from fedul_flwr.data.run_files.store import BEST_MODEL
-from fedul_flwr.data.split import label_scenario
 from fedul_flwr.data.standardize import SharedScaling
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import DataShape
+from fedul_flwr.federated.stage import stages_of
+from fedul_flwr.federated.stages.server_training import learns_at_server
 from fedul_flwr.federated.strategy import Strategy
-from fedul_flwr.learning.network import tracking_layers
-from fedul_flwr.models.parts import feature_layer
 from fedul_flwr.models.registry import fresh_model
 from fedul_flwr.run.server_data import ServerData
 from fedul_flwr.run.split_report import split_in_words
@@ -174,14 +172,14 @@ def resolve_settings(
             raise _needs_labels("learning-rate-schedule", settings.learning_rate_schedule)
         if settings.calibration != "none":
             raise _needs_labels("calibration", settings.calibration)
-    _refuse_private_statistics(settings, model)
-    _refuse_personal(settings, model)
+    for stage in stages_of(settings):
+        stage.check_model(settings, model)
     chosen = choose_selection(
         settings, strategy.can_hold_out, has_validation=len(data.validation) > 0
     )
     prior = choose_test_prior(settings, strategy, own_data=data.split is None)
     settings = settings.model_copy(update={"selection": chosen, "test_prior": prior})
-    of_server = data.labeled(settings) if strategy.learns_at_server(settings) else None
+    of_server = data.labeled(settings) if learns_at_server(settings) else None
     return settings, of_server, _labeled_points(settings, data, of_server)
 
 
@@ -210,11 +208,11 @@ def choose_test_prior(settings: RunConfig, strategy: type[Strategy], *, own_data
     """The class priors at test time; resolves ``test-prior = "auto"``."""
     if settings.test_prior != AUTO:
         return settings.test_prior
-    asks = (
-        own_data
-        and strategy.takes_test_prior
-        and may_ask_for_shares(settings.find(FedULSettings), settings[DPSettings])
-    )
+    fedul = settings.find(FedULSettings)
+    needs_none = fedul is not None and fedul.surrogate_loss == "release"
+    # Nobody adds noise to their mean.
+    is_noised = any(stage.noises for stage in stages_of(settings))
+    asks = own_data and strategy.takes_test_prior and not (needs_none or is_noised)
     return "sets" if asks else "uniform"
 
 
@@ -242,23 +240,3 @@ def _needs_labels(setting: str, value: object) -> UserError:
     if setting != "measure-forgetting":
         where = "labeled data at the server and validation-fraction above 0"
     return setting_error(setting, value, f"needs {where}", "setting-needs-labels")
-
-
-def _refuse_private_statistics(settings: RunConfig, model: nn.Module) -> None:
-    clipping = settings[DPSettings].clipping
-    if clipping != "none" and any(True for _ in model.buffers()):
-        why = f"dp.clipping = {clipping!r} adds no noise to batch norm: choose one without"
-        raise setting_error("model", settings.model, why, "setting-breaks-privacy")
-
-
-def _refuse_personal(settings: RunConfig, model: nn.Module) -> None:
-    """Refuse personal models for which the network has no part, or no client has a target."""
-    if settings.personal == "norm" and not tracking_layers(model):
-        why = f"needs batch norm, and model = {settings.model!r} has none; choose 'head' or 'cnn2'"
-        raise setting_error("personal", "norm", why, "model-unfit")
-    if settings.personal == "head":
-        feature_layer(model)  # refuses a model without one
-        kind = find_method(settings.method).data
-        if kind in PARTLY_LABELED and label_scenario(settings) == "server":
-            why = "needs labels or sets at clients, and only the server has labels"
-            raise setting_error("personal", "head", why, "setting-needs-labels")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedul_flwr.arrays import Ints
 from fedul_flwr.config.auto_settings import kind_of
 from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.method_settings import ServerTrainingSettings, SupervisedSettings
@@ -33,7 +34,7 @@ from fedul_flwr.data.split import (
 )
 from fedul_flwr.data.standardize import ScaledInputs, Scaling, SharedScaling
 from fedul_flwr.data.tables import TableOptions
-from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, Source, class_counts
+from fedul_flwr.data.types import UNLABELED, LabeledPoints, Source, class_counts
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.find import feature_source
 from fedul_flwr.federated.client_data import scaling_of, table_options

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from fedul_flwr.arrays import Floats
 from fedul_flwr.config.base import load_reference, setting_error, user_code
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
@@ -30,7 +31,7 @@ from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.split import LabelTruth, SetTruth
 from fedul_flwr.data.standardize import Moments, Scaling, SharedScaling, constant_scaling
 from fedul_flwr.data.tables import Missing
-from fedul_flwr.data.types import Content, Floats
+from fedul_flwr.data.types import Content
 from fedul_flwr.data.user_content import changed_content, user_content
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.pretrained import text_vectors
@@ -289,8 +290,9 @@ def write_scaling_once_known(
         shared.value = scaling
         write_scaling(directory, data, scaling, moments, strategy.settings.missing)
 
-    if (columns := strategy.stage(ColumnScaling)) is not None:
-        columns.on_scaling = keep
+    for stage in strategy.stages:
+        if isinstance(stage, ColumnScaling.server):
+            stage.on_scaling = keep
 
 
 def write_scaling(

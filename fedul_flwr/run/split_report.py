@@ -8,11 +8,12 @@ from logging import WARNING
 import numpy as np
 from flwr.common import log
 
+from fedul_flwr.arrays import Ints
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.split import SetTruth, label_scenario
-from fedul_flwr.data.types import Ints, class_counts
+from fedul_flwr.data.types import class_counts
 from fedul_flwr.federated.members import ClientReport
 from fedul_flwr.run.server_data import ServerData
 

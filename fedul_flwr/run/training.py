@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.exception import PrivacyBudgetExhausted
 from torch import nn
 
+from fedul_flwr.arrays import Arrays, Floats, Ints
 from fedul_flwr.config.methods import find_method, is_ours
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.run_files import store
@@ -27,7 +28,7 @@ from fedul_flwr.data.run_files.store import BEST_MODEL, PERSONAL, PERSONAL_MODEL
 from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.seeds import remember_draws, seed_draws
 from fedul_flwr.data.standardize import ScaledInputs
-from fedul_flwr.data.types import Arrays, Content, Floats, Ints
+from fedul_flwr.data.types import Content
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.bases import build_base
 from fedul_flwr.federated.combine import update_norm
@@ -39,6 +40,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.payload import OF_ALL, reports_of
 from fedul_flwr.federated.policies import LabelStages
+from fedul_flwr.federated.resume import go_on, state_of
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.federated.stages.columns import scaling_values
 from fedul_flwr.federated.strategy import Strategy
@@ -226,8 +228,8 @@ def train(
         buffers=frozenset(buffers if settings.base != "local" else ()),  # it averages nothing
         trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
-    strategy.resume(start.state, done)
-    strategy.on_summed = lambda: directory.save_state(done, strategy.state_dict())
+    go_on(strategy, start.state, done)
+    strategy.on_summed = lambda: directory.save_state(done, state_of(strategy))
     setup.write_scaling_once_known(strategy, directory, data, run.scaling)
     if settings.standardize == "owner":  # the server's own points, if it has some
         points = of_server.inputs if of_server is not None else None
@@ -357,7 +359,7 @@ def _after_round(
         recorder.record(
             line,
             to_arrays(arrays),
-            strategy.state_dict(),
+            state_of(strategy),
             strategy.local_models,
             strategy.test_prior,
         )

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bytes, check_num_bits
+from fedul_flwr.arrays import Bytes, check_num_bits
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.secure.hamming.ot import OT
 from fedul_flwr.secure.hamming.paillier import PAILLIER

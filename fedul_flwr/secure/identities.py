@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 from cryptography.hazmat.primitives.hashes import SHA384
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
+from fedul_flwr.arrays import Bytes
 from fedul_flwr.config.user_files import regular_file
-from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import OwnDataError, UserError
 
 PRIVATE_FILE, OWNERS_FILE = "node.key", "owners.pub"

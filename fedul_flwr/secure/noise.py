@@ -8,7 +8,7 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Floats
+from fedul_flwr.arrays import Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.session import Entropy, fresh
 

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from fedul_flwr.data.types import Bytes, Ints
+from fedul_flwr.arrays import Bytes, Ints
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED, Identities, Purpose
 from fedul_flwr.secure.messages import (

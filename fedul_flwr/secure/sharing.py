@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from fedul_flwr.data.types import Bytes
+from fedul_flwr.arrays import Bytes
 from fedul_flwr.secure.messages import a_third, checked_array
 from fedul_flwr.secure.session import (
     FEWEST,

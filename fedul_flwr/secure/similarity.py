@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bytes
+from fedul_flwr.arrays import Bytes
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.identities import Identities
 

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar, dataclass_transform, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bytes, below
+from fedul_flwr.arrays import Bytes, below
 from fedul_flwr.secure.similarity import Arrays
 
 Clients = tuple[int, ...]

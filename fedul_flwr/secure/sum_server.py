@@ -9,7 +9,7 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bytes
+from fedul_flwr.arrays import Bytes
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.secure import sharing
 from fedul_flwr.secure.identities import UNSIGNED

@@ -7,13 +7,14 @@ its sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bools, Floats
+from fedul_flwr.arrays import Bools, Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.session import KeyStream
 
@@ -117,6 +118,47 @@ def _signed(
     """Two's complement of whole numbers in halves of 64 bits, where ``negated``."""
     carry = (low == 0).astype(np.uint64)
     return np.where(negated, ~low + np.uint64(1), low), np.where(negated, ~high + carry, high)
+
+
+STEP_DIGITS = 4
+"""Words of a number in steps of 2^-64."""
+_STEPS = 2**64
+
+
+def step_words(numbers: Iterable[float], digits: int = STEP_DIGITS) -> Words:
+    """Numbers as multiples of 2^-64, each exactly rounded: what is added up is exact."""
+    listed = [*numbers]
+    if not np.isfinite(listed).all():
+        raise UserError("A number of its update is not finite.", "message-out-of-range")
+    return whole_words([round(Fraction(number) * _STEPS) for number in listed], digits)
+
+
+def step_numbers(words: Words, digits: int = STEP_DIGITS) -> Floats:
+    """The numbers of :func:`step_words`, or sums of them."""
+    return np.array([number / _STEPS for number in whole_numbers(words, digits)])
+
+
+class Encoding(NamedTuple):
+    """How a client's numbers are written for a sum, with so many words each, and read from it."""
+
+    digits: int
+    write: Callable[[Any, int], Words]
+    read: Callable[[Words, int], Any]
+
+    def tail(self, count: int) -> Tail:
+        """The form of a vector of ``count`` numbers."""
+        return Tail(count, self.digits)
+
+
+IN_STEPS = Encoding(STEP_DIGITS, step_words, step_numbers)
+"""Of a few numbers of floating point."""
+FIXED = Encoding(FIXED_DIGITS, lambda n, _: fixed_words(n), lambda words, _: fixed_numbers(words))
+"""Of many of them."""
+
+
+def whole(digits: int) -> Encoding:
+    """Of whole numbers below 2^(32 · digits - 21)."""
+    return Encoding(digits, whole_words, whole_numbers)
 
 
 def _carried(totals: NDArray[np.int64], digits: int) -> Words:

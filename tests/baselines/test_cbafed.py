@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from fedul_flwr.arrays import Floats
 from fedul_flwr.baselines import cbafed
 from fedul_flwr.baselines.cbafed import CBAFed, CBAFedClient, chosen_labels
 from fedul_flwr.baselines.class_shares import CLASS_COUNTS, CLASS_SHARES
-from fedul_flwr.data.types import CONFIDENT_SHARE, Floats
+from fedul_flwr.data.types import CONFIDENT_SHARE
 from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
 from fedul_flwr.models import build_model
 from tests.support.local_tasks import inside, task_of

@@ -18,9 +18,9 @@ from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.bases import build_base
-from fedul_flwr.federated.messages import METRICS
+from fedul_flwr.federated.messages import DIAGNOSTICS, METRICS
 from fedul_flwr.federated.payload import Sizes, in_record, reports_of
-from fedul_flwr.federated.replies import check_reports
+from fedul_flwr.federated.replies import check_trained
 from fedul_flwr.learning.batch_statistics import norm_statistics
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model
@@ -169,13 +169,23 @@ def test_given_numbers_that_no_points_give_then_the_client_is_refused(
     settings: Settings, name: str, wrong: Any, code: str
 ) -> None:
     declared = reports_of(settings(**QUICK | FL2 | {"semifl.alignment": True}))
-    reports, sizes = in_record(declared, METRICS), Sizes(classes=2)
+    sizes = Sizes(classes=2)
     right = {"num-examples": 3, MEAN_TOP: 0.5, MEAN_POSTERIOR: [0.25, 0.75]}
+    right |= {"started": 1.0, "ended": 2.0}
+    nothing = {"num-examples": 0, "started": 1.0, "ended": 2.0}  # it counts nothing
+
+    def reply(values: dict[str, Any]) -> RecordDict:
+        apart = in_record(declared, DIAGNOSTICS)
+        tables = {METRICS: MetricRecord(), DIAGNOSTICS: MetricRecord()}
+        for key, value in values.items():
+            tables[DIAGNOSTICS if key in apart else METRICS][key] = value
+        return RecordDict({**tables})
+
     given = {key: value for key, value in {**right, name: wrong}.items() if value is not None}
     with refuses(code, BadMessageError):
-        check_reports(MetricRecord(given), reports, sizes)
-    for fine in (right, {"num-examples": 0}):  # it counts nothing
-        check_reports(MetricRecord(fine), reports, sizes)
+        check_trained(reply(given), declared, sizes)
+    for fine in (right, nothing):
+        check_trained(reply(fine), declared, sizes)
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from flwr.app import RecordDict
 from torch import nn
 
 from fedul_flwr import learning
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.client_apps.fedmatch import FedMatchClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
-from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE, WEIGHT
 from fedul_flwr.federated.nodes import DataShape, setup_content

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedul_flwr.arrays import Ints
 from fedul_flwr.config.method_settings import LabelSettings, UnlabeledSetSettings
 from fedul_flwr.config.methods import Method
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
@@ -28,7 +29,6 @@ from fedul_flwr.data.split import (
     read_split,
     save_split,
 )
-from fedul_flwr.data.types import Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.run.server_data import ServerData

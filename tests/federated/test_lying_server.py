@@ -23,7 +23,6 @@ from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import asked as asked_by
-from fedul_flwr.federated import secure_sum
 from fedul_flwr.federated.client_data import ClientState, admitted_settings
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -46,8 +45,11 @@ from fedul_flwr.federated.messages import (
 from fedul_flwr.federated.owner.door import Door
 from fedul_flwr.federated.owner.ledger import Ledger
 from fedul_flwr.federated.payload import EVALUATE, TRAIN
-from fedul_flwr.federated.secure_sum import LARGEST_WEIGHT, SecureSums
+from fedul_flwr.federated.stage import RoundAtServer
 from fedul_flwr.federated.strategy import Strategy
+from fedul_flwr.federated.sums import client as sum_member
+from fedul_flwr.federated.sums.client import LARGEST_WEIGHT
+from fedul_flwr.federated.sums.server import SecureSums
 from fedul_flwr.models import build_model
 from tests.support.learnable_owners import NAMES, NO_DATA, write_sets
 from tests.support.lying_server import SUMMED, LyingGrid, Owners, cosine, opened_sums
@@ -137,7 +139,7 @@ def test_given_masks_and_signatures_of_less_then_the_victims_update_is_read(
     def of_less(run: int, _: Any, of: str, server_round: int, __: float, asked: bytes) -> bytes:
         return asked_by.question(run, {}, of, server_round, 0.0, asked)
 
-    monkeypatch.setattr(secure_sum, "question", of_less)
+    monkeypatch.setattr(sum_member, "question", of_less)
     owners, sums = Owners(tmp_path, 4), opened_sums(monkeypatch)
     run(settings, owners, lie, **options)
     [(_, total)] = sums
@@ -167,7 +169,7 @@ def ask_again(
 ) -> None:
     """The server starts round 2 from the first model, or one next to it, without the victim."""
     begin, configure = SecureSums.begin, Strategy.configure_train
-    before, first = Strategy.before_train, {}
+    before, first = Strategy.choose_clients, {}
 
     def begun(self: Any, grid: Grid, messages: Any, number: int, buffers: Any) -> Any:
         for message in messages if as_round else ():
@@ -179,13 +181,13 @@ def ask_again(
         near = {name: array + array.dtype.type(apart) for name, array in start.items()}
         return configure(self, number, to_record(near if number == 2 else start), config, grid)
 
-    def sampled(self: Any, number: int, *rest: Any) -> Any:
-        chosen = before(self, number, *rest)
-        return [c for c in chosen if number != 2 or c.partition_id != without]
+    def sampled(self: Any, round: RoundAtServer) -> Any:
+        chosen = before(self, round)
+        return [c for c in chosen if round.number != 2 or c.partition_id != without]
 
     monkeypatch.setattr(SecureSums, "begin", begun)
     monkeypatch.setattr(Strategy, "configure_train", configured)
-    monkeypatch.setattr(Strategy, "before_train", sampled)
+    monkeypatch.setattr(Strategy, "choose_clients", sampled)
 
 
 FULL_BATCHES: dict[str, Any] = {"batch_size": 64, "local_epochs": 1, "optimizer": "sgd"}
@@ -245,10 +247,10 @@ def test_given_a_new_run_of_the_same_seed_without_one_owner_then_the_others_refu
     """With another seed the models, and so the updates, are others: the run goes on."""
     owners, sums = Owners(tmp_path, 5), opened_sums(monkeypatch)
     run(settings, owners)
-    present = Strategy.before_train
+    present = Strategy.choose_clients
     monkeypatch.setattr(
         Strategy,
-        "before_train",
+        "choose_clients",
         lambda *asked: [c for c in present(*asked) if c.partition_id != VICTIM],
     )
     run(settings, owners, seed=seed)
@@ -314,7 +316,7 @@ def test_given_no_ledger_when_a_round_is_asked_again_then_it_is_answered_again(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: what Flower's state alone remembers is lost with a restart."""
-    monkeypatch.setattr(secure_sum, "ledger_file", lambda _: None)
+    monkeypatch.setattr(sum_member, "ledger_file", lambda _: None)
     assert answers_after_restart(settings, Owners(tmp_path, 4), monkeypatch) == 2
 
 
@@ -333,6 +335,7 @@ ALL_PHASES = {
     *PHASES_OF_ALL,
     *(COLUMNS, PERSONAL, HEAD),
     *(phase for method in METHODS.values() for phase in method.client_class.answers),
+    *(p for method in METHODS.values() for stage in method.stages for p in stage.client.phases),
     *set().union(*NO_SUM.values()),
     "a phase that nobody knows",
 } - {TRAIN, EVALUATE}

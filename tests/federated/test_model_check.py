@@ -123,7 +123,7 @@ def test_given_a_model_that_the_server_made_up_then_an_owner_that_checks_refuses
             for name, array in [*record.items()]:
                 record[name] = type(array)(10 * array.numpy())
 
-    from fedul_flwr.federated.secure_sum import SecureSums
+    from fedul_flwr.federated.sums.server import SecureSums
 
     begin = SecureSums.begin
 

@@ -12,9 +12,9 @@ from flwr.serverapp.strategy import FedAvg
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.config.sections import DPSettings
-from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.federated.messages import ARRAYS, METRICS, to_arrays, to_record
 from fedul_flwr.federated.stages.dp import PrivateMean

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.learning.parts import PSI, SIGMA, THETA
 from fedul_flwr.strategies.fedmatch_parts import changed_values
 

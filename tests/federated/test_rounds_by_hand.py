@@ -10,10 +10,10 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from numpy.typing import ArrayLike
 
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.federated.bases import build_base
-from fedul_flwr.federated.combine import dump_base_state, load_base_state, weighted_mean
+from fedul_flwr.federated.combine import weighted_mean
 from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -25,6 +25,7 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr.federated.resume import dump_base_state, go_on, load_base_state
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.strategies.fednova import FedNova
 from tests.support.refusals import refuses
@@ -50,7 +51,7 @@ def grid() -> InProcessGrid:
 def strategy_of(settings: Settings, offset: int = 0, **options: Any) -> Strategy:
     config = settings(method="supervised", **options)
     built = Strategy(config, build_base(config), {}, Content(), buffers=BUFFERS)
-    built.resume({}, offset)
+    go_on(built, {}, offset)
     built.registry.clients = [ClientRef(client, FIRST_NODE_ID + client) for client in range(3)]
     built.registry.answers = dict.fromkeys(range(3), Content(values={"num-points": 1000}))
     return built

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from shutil import copytree
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -31,23 +32,14 @@ from fedul_flwr.federated.messages import (
     PlainArray,
     phase_of,
 )
-from fedul_flwr.federated.payload import Summed
-from fedul_flwr.federated.secure_sum import (
-    BEGUN,
-    BOUND,
-    NUMBERS,
-    SLOTS,
-    Layout,
-    MaskedUpdates,
-    add_noise,
-    read_numbers,
-    write_numbers,
-)
+from fedul_flwr.federated.stages.dp import add_noise
+from fedul_flwr.federated.sums.client import BEGUN, SumMember
+from fedul_flwr.federated.sums.vector import BOUND, NUMBERS, SLOTS, Layout, write_numbers
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
 from fedul_flwr.secure.session import NONCE, Session
 from fedul_flwr.secure.sharing import SEALED
 from fedul_flwr.secure.sum_client import Masked, Member, Offered, Terms
-from fedul_flwr.secure.words import add_vectors, quantize, step_size
+from fedul_flwr.secure.words import add_vectors, quantize, step_numbers, step_size
 from tests.strategies.test_fedul_priors import THREE, owners_of_two_sets
 from tests.support.fake_fleet import OWNERS as OWNERS_THAT_COME
 from tests.support.fake_fleet import Flock, write_owners
@@ -116,7 +108,7 @@ def test_given_updates_when_words_are_added_then_the_sum_is_that_of_the_rounded_
 def test_given_many_clients_and_large_numbers_when_added_then_the_sum_is_exact() -> None:
     largest = 2.0**43 - 2.0**-9  # 53 binary digits
     one = write_numbers([largest, -largest, 0.1, -1.5])
-    numbers = read_numbers(add_vectors([one] * 1000, NUMBERS))
+    numbers = step_numbers(add_vectors([one] * 1000, NUMBERS))
     assert numbers[:2].tolist() == [1000 * largest, -1000 * largest]
     # 0.1 is a multiple of 2^-55 in floating point, so nothing of it is lost.
     assert numbers[2:5].tolist() == [float(1000 * Fraction(0.1)), -1500.0, 0.0]
@@ -362,23 +354,20 @@ def test_given_clients_that_join_or_lose_their_keys_then_keys_are_exchanged_anew
     assert [len(flocks[0].asked(number, KEYS)) for number in (1, 2, 3, 4)] == [5, 6, 0, 6]
 
 
-def no_part(of: Summed, content: Content) -> list[int]:
-    raise AssertionError(of, content)
-
-
 @pytest.mark.parametrize(("sent", "last"), [(False, 4), (True, 5)])
 def test_given_new_keys_when_a_client_has_sent_its_vector_then_no_other_sum_of_the_round_follows(
     settings: Settings, sent: bool, last: int
 ) -> None:
     state = ClientState(RecordDict())
-    sums = MaskedUpdates(settings(**SUM), NodeConfig.parse({"partition-id": 0}), state, no_part)
+    node = NodeConfig.parse({"partition-id": 0})
+    sums = SumMember(SimpleNamespace(settings=settings(**SUM), node=node, state=state))
     member = Member(Session(0, b"", {}, {}, b"", 1), False, frozenset(), {})
     terms = Terms((0, 1, 2), (0, 1, 2), 3, b"")
     before = Masked(5, member, terms, {}) if sent else Offered(5, member, terms, b"", b"", b"")
     stored = {f"stage/{name}": array for name, array in before.to_arrays().items()}
     state.set_ephemeral("secure-sum", stored)
     arrays = {NONCE: np.zeros(32, np.uint8)}
-    sums.on_phase(KEYS, Content(arrays=arrays, values={BEGUN: 1}))
+    sums.answer(KEYS, Content(arrays=arrays, values={BEGUN: 1}))
     assert state.ephemeral("secure-sum")["stage/last"] == last
 
 

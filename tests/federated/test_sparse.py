@@ -10,7 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.federated.messages import payload_bytes, to_record
 from fedul_flwr.strategies.fedmatch_parts import HEADER, Difference, decode, encode
 

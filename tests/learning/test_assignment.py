@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from fedul_flwr.data.types import Floats
+from fedul_flwr.arrays import Floats
 from fedul_flwr.learning.proportions import (
     EXACT_UP_TO,
     assign_set,

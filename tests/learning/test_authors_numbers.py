@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.baselines.semifl import of_method
 from fedul_flwr.config.base import ADAPTIVE
-from fedul_flwr.data.types import Arrays
 from fedul_flwr.learning.consistency import fixmatch_loss
 from fedul_flwr.learning.fix_mix import FixMixLoss, select
 from fedul_flwr.learning.local import train_local

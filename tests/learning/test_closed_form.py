@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from fedul_flwr.data.types import Floats
+from fedul_flwr.arrays import Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.closed_form import (
     ABSENT,

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.config.base import ADAPTIVE
-from fedul_flwr.data.types import Arrays
 from fedul_flwr.learning import fix_mix
 from fedul_flwr.learning.batch_statistics import (
     BATCH,

@@ -15,7 +15,7 @@ from fedul_flwr.federated.declared import disclosures
 from fedul_flwr.federated.messages import METRICS
 from fedul_flwr.federated.payload import Sizes, in_record, reports_of
 from fedul_flwr.federated.replies import check_reports
-from fedul_flwr.federated.secure_sum import SLOTS, Numbers
+from fedul_flwr.federated.sums.vector import SLOTS, Numbers
 from fedul_flwr.learning.network import Network
 from tests.method import flexfed
 from tests.support.local_tasks import task_of

@@ -121,8 +121,8 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         (
             "typo_super",
             "strategy",
-            "def before_rounds(self, r): super().before_rounds(r)",
-            "before",
+            "def after_trains(self, r): super().after_trains(r)",
+            "after_train",
         ),
         ("typo_rules", "strategy", "go_with = ()", "goes_with"),
         ("typo_report", "client", "report = {}", "reports"),

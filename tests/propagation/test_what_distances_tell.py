@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import SpectralClustering
 
+from fedul_flwr.arrays import Ints
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.data.types import Ints
 from fedul_flwr.learning.local import pixel_features
 from fedul_flwr.propagation.codes import cosine_from_hamming, encode, hamming
 from tests.propagation.conftest import Floats

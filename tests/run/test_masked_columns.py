@@ -21,9 +21,8 @@ from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.grid import GridProxy
-from fedul_flwr.federated.messages import KEYS, PART, SHARES, UNMASK, phase_of
+from fedul_flwr.federated.messages import KEYS, OF, PART, SHARES, UNMASK, phase_of
 from fedul_flwr.federated.owner.door import build_client
-from fedul_flwr.federated.secure_sum import OF
 from fedul_flwr.federated.stages.columns import received_scaling
 from fedul_flwr.secure.words import whole_words
 from tests.run.test_vector_runs import QUICK, SETS, write_owners

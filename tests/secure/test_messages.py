@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedul_flwr.data.types import Bytes
+from fedul_flwr.arrays import Bytes
 from fedul_flwr.secure.messages import checked_array, exclude, judge
 from fedul_flwr.secure.similarity import ExcludedClientsError
 from tests.support.refusals import refuses

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message
 
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import BASE_ROUND, HELPERS, STALE
 from fedul_flwr.federated.owner.door import build_client, make_client_app

@@ -1,8 +1,11 @@
 """FedMatch's helper channel: what is judged bad reaches no other client."""
 
+from typing import cast
+
 import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import ArrayRecord, Message
+from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
 from fedul_flwr.config.run_config import RunConfig
@@ -10,8 +13,10 @@ from fedul_flwr.data.types import Content
 from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.messages import HELPERS, to_record
 from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr.federated.stage import RoundAtServer
 from fedul_flwr.learning.parts import PSI, flatten
 from fedul_flwr.strategies.fedmatch import FedMatchStrategy
+from fedul_flwr.strategies.fedmatch_parts import SparseParts
 from tests.support.fedmatch_exchanges import LC, Exchange, watched
 from tests.support.runs import train
 from tests.support.settings import Settings
@@ -77,14 +82,16 @@ def test_given_distances_then_those_beyond_three_medians_are_forgotten(
     strategy = server(settings(**{**PLAN, "base": "fedmedian"}))
     strategy.registry.clients = [ClientRef(number, 90 + number, "st-mary") for number in range(5)]
     strategy.rounds.begin(RoundRecord(round=4))
-    monkeypatch.setattr(strategy.helpers, "forget", forgotten.append)
+    strategy.round = RoundAtServer(4, cast(Grid, None), ArrayRecord())
+    exchange = next(stage for stage in strategy.stages if isinstance(stage, SparseParts))
+    monkeypatch.setattr(exchange.helpers, "forget", forgotten.append)
     # From (1, -1) the clients are 2, 2, 2, 6 and 6.5 away: the median is 2, three times it is 6.
     for client, far in enumerate([2.0, 2.0, 2.0, 6.0, 6.5]):
         way = np.array([far, 0.0]) if client % 2 else np.array([0.0, -far])
         own = np.array([1.0, -1.0]) + way
-        strategy.codec._decoded[client] = (4, {PSI: {"w": own.astype(np.float32)}})
+        exchange.received[client] = {PSI: {"w": own.astype(np.float32)}}
     (name,) = flatten({PSI: {"w": own}})
-    strategy._leave_out_far_helpers({name: np.array([1.0, -1.0], np.float32)})
+    exchange.leave_out_far_helpers({name: np.array([1.0, -1.0], np.float32)})
     assert forgotten == [4]
     assert [line.getMessage() for line in caplog.records] == [
         "Round 4: Client 4 (st-mary) helps nobody: its weights are 6.5 from the combined ones, "

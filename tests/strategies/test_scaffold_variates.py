@@ -12,8 +12,8 @@ from flwr.app import Array, ArrayRecord, Message
 from flwr.serverapp import Grid
 from safetensors.numpy import load_file
 
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.learning.variates import CONTROL, confirmed
 from tests.support.fake_fleet import OWNERS, Flock, write_owners

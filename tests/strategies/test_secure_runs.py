@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fedul_flwr.propagation.client
-from fedul_flwr.data.types import Bytes
+from fedul_flwr.arrays import Bytes
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import to_arrays
 from fedul_flwr.propagation.codes import encode

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import FedAvg
 
+from fedul_flwr.arrays import Floats
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
-from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.members import ClientReport
 from fedul_flwr.federated.messages import Content
@@ -121,21 +122,24 @@ def hearing(settings: Settings, **options: Any) -> FedULStrategy:
 
 
 def checked(reason: str = "", **more: Any) -> Content:
-    return Content(values={"condition-number": 2.0, "reason": reason, **more})
+    values = {"condition-number": 2.0, "reason": reason, "num-points": 4}
+    return Content(values={**values, **more})
 
 
 def test_the_prior_is_the_sum_of_all_masses_divided_by_all_points(settings: Settings) -> None:
     strategy = hearing(settings)
     assert strategy.test_prior is None
-    assert strategy.client_config() == {}
+    assert not any(stage.config() for stage in strategy.stages)
     answers = {}
     for client, masses in enumerate(([6.0, 2.0], [0.0, 4.0], [0.5, 0])):  # no class is a must
         answers[client] = checked(**{"class-masses": masses})
-        strategy.policy.accept(ClientReport(client), answers[client])
-    strategy.policy.changed(answers)
+        strategy.registry._admit(ClientReport(client), answers[client])
+    strategy._clients_changed(answers)
     # 6 + 0 + 0.5 = 6.5 points of a, 2 + 4 + 0 = 6 of b, 12.5 together.
     np.testing.assert_allclose(strategy.test_prior, [0.52, 0.48])
-    assert strategy.client_config() == {"test-prior": pytest.approx([0.52, 0.48])}
+    assert [stage.config() for stage in strategy.stages if stage.config()] == [
+        {"test-prior": pytest.approx([0.52, 0.48])}
+    ]
 
 
 def test_a_client_config_that_returns_nothing_is_refused_by_its_name(
@@ -144,7 +148,7 @@ def test_a_client_config_that_returns_nothing_is_refused_by_its_name(
     strategy = hearing(settings)
     monkeypatch.setattr(strategy, "client_config", lambda: None)
     with refuses("own-method-wrong", match="client_config"):
-        strategy.values_for_clients()
+        strategy._config(ConfigRecord(), 1)
 
 
 def overlapping_classes(folder: Path) -> str:

@@ -13,12 +13,11 @@ from flwr.serverapp import Grid
 from safetensors.numpy import load_file
 from torch import nn
 
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.federated.grid import SampledGrid
 from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, payload_bytes, to_arrays
 from fedul_flwr.learning.parts import Parts, unflatten
-from fedul_flwr.strategies.fedmatch import STATE
 from fedul_flwr.strategies.fedmatch_parts import ROUNDS
 from tests.support.runs import as_error
 
@@ -147,7 +146,7 @@ def _arrays_of(content: RecordDict) -> dict[str, Arrays]:
 
 def held_by_server(directory: Path, server_round: int) -> dict[int, Arrays]:
     """Flat parts that a server takes its clients to hold after a round."""
-    rounds = load_file(directory / f"state-{server_round}.safetensors")[ROUNDS]
+    rounds = _rounds(directory, server_round)
     folder = directory / "held"
     return {
         client: load_file(folder / str(client) / f"{EXCHANGED}-{number}.safetensors")
@@ -159,13 +158,17 @@ def parts_after(directory: Path, server_round: int) -> Parts:
     """The server's parts at the end of a round."""
     state = load_file(directory / f"state-{server_round}.safetensors")
     return unflatten(
-        {name.removeprefix(STATE): array for name, array in state.items() if STATE in name}
+        {
+            name.removeprefix("parts/"): array
+            for name, array in state.items()
+            if name.startswith("parts/")
+        }
     )
 
 
 def assert_in_step(directory: Path, server_round: int) -> set[int]:
     """See that clients hold bit for bit what the server says after a round; returns who does."""
-    rounds = dict(load_file(directory / f"state-{server_round}.safetensors")[ROUNDS].tolist())
+    rounds = dict(_rounds(directory, server_round).tolist())
     for client, held in held_by_server(directory, server_round).items():
         folder = directory / "clients" / str(client)
         own = load_file(folder / f"{EXCHANGED}-{rounds[client]}.safetensors")
@@ -176,3 +179,9 @@ def assert_in_step(directory: Path, server_round: int) -> set[int]:
             assert array.tobytes() == held[name].tobytes(), name
         assert np.isfinite(np.concatenate([np.ravel(array) for array in own.values()])).all()
     return set(rounds)
+
+
+def _rounds(directory: Path, server_round: int) -> Any:
+    """Clients and the rounds of their last exchanges, in the state of a run."""
+    state = load_file(directory / f"state-{server_round}.safetensors")
+    return next(array for name, array in state.items() if name.endswith(f"/{ROUNDS}"))

@@ -11,6 +11,7 @@ import numpy as np
 from flwr.app import RecordDict
 from flwr.common import NDArrays
 
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.baselines import fedsem
 from fedul_flwr.baselines.class_shares import CLASS_SHARES
 from fedul_flwr.baselines.fedsem import FedSemClient
@@ -25,7 +26,7 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.data.safe_files import map_version, read_arrays
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split, client_files
-from fedul_flwr.data.types import Arrays, Content
+from fedul_flwr.data.types import Content
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.members import CheckAnswer

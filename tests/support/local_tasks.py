@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from fedul_flwr.data.types import Inputs, Ints
+from fedul_flwr.arrays import Ints
+from fedul_flwr.data.types import Inputs
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.messages import ARRAYS, WEIGHT
 from fedul_flwr.learning.pseudo_labels import WeightedPoints

@@ -14,7 +14,7 @@ from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.messages import ARRAYS, phase_of
 from fedul_flwr.federated.owner.door import build_client, make_client_app
-from fedul_flwr.federated.secure_sum import SecureSums
+from fedul_flwr.federated.sums.server import SecureSums
 from tests.support.identities import identities, write_identity
 from tests.support.learnable_owners import NO_DATA, write_labeled
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bytes, Ints
+from fedul_flwr.arrays import Bytes, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.propagation.codes import encode

@@ -8,10 +8,11 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
+from fedul_flwr.arrays import Arrays, Ints
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.data.types import Arrays, Content, Ints, PartlyLabeledPoints, Propagated
+from fedul_flwr.data.types import Content, PartlyLabeledPoints, Propagated
 from fedul_flwr.federated.client_data import ClientState, PartlyLabeledData
 from fedul_flwr.federated.members import CheckAnswer
 from fedul_flwr.federated.messages import from_records, to_records

@@ -22,15 +22,16 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.config.base import without_exit
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import draws_of
-from fedul_flwr.data.types import Arrays, Content
+from fedul_flwr.data.types import Content
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.asked import Asked
-from fedul_flwr.federated.client import Client
+from fedul_flwr.federated.client import Client, names_of
 from fedul_flwr.federated.client_data import (
     ClientState,
     admitted_settings,
@@ -234,7 +235,7 @@ def _unpack(message: Message, client: Client[Any]) -> tuple[Arrays, dict[str, An
     assert client.setup  # refuses a client that was not set up
     record = cast(ArrayRecord, message.content[ARRAYS])
     config = dict(cast(ConfigRecord, message.content[CONFIG]))
-    arrays = {name: record[name] for name in client.names_of(record)}
+    arrays = {name: record[name] for name in names_of(client, record)}
     on_device = {name: a.tensor for name, a in arrays.items() if isinstance(a, TensorArray)}
     return {n: on_device[n] if n in on_device else a.numpy() for n, a in arrays.items()}, config
 

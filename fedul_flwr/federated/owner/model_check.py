@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from fedul_flwr.arrays import Arrays, l2_norm
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.sections import DPSettings
-from fedul_flwr.data.types import Arrays, InputShape, l2_norm
+from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.asked import Asked
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import ARRAYS
-from fedul_flwr.federated.secure_sum import fewest_summed
+from fedul_flwr.federated.stage import stages_of
 
 ACCEPTED, AT_ROUND = "accepted-model", "of round"
 """Name under which a client keeps the last model that it accepted, and the array of its round."""
@@ -30,16 +30,9 @@ SLACK = 1.001
 
 
 def largest_move(settings: RunConfig, size: int) -> float:
-    """Largest L2 norm by which one round moves a model of ``size`` values.
-
-    The mean of clipped updates is no longer than they are. Noise of clients, with a deviation of
-    z·C/n on the mean at most, is longer than that times √d + 8 with a probability below 1e-13.
-    """
-    privacy = settings[DPSettings]
-    if privacy.clipping == "none":
-        return settings.max_update_norm
-    deviation = privacy.noise_multiplier * privacy.norm / fewest_summed(settings)
-    return privacy.norm + deviation * (math.sqrt(size) + 8)
+    """Largest L2 norm by which one round moves a model of ``size`` values."""
+    of_stages = (stage.largest_move(settings, size) for stage in stages_of(settings))
+    return next(filter(None, of_stages), settings.max_update_norm)
 
 
 def check_model(client: Any, arrays: Arrays, round_number: int) -> None:

@@ -12,11 +12,12 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from fedul_flwr.arrays import Ints
 from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import Columns, parse_columns, unnamed_columns
-from fedul_flwr.data.exact_sums import exact_sums, moments_of
+from fedul_flwr.data.exact_sums import DIGITS, exact_sums, moments_of
 from fedul_flwr.data.standardize import (
     MEANS,
     SCALES,
@@ -28,14 +29,18 @@ from fedul_flwr.data.standardize import (
     pooled,
     scaling_by,
 )
-from fedul_flwr.data.types import Content, Inputs, Ints, Value, count, numbers
+from fedul_flwr.data.types import Content, Inputs, Value, count, numbers
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.client_data import ClientData
-from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS, PART, SETUP
-from fedul_flwr.federated.payload import ONCE, Declared, Summed, all_of, summed_part
-from fedul_flwr.federated.secure_sum import fewest_summed
+from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS, SETUP
+from fedul_flwr.federated.payload import ONCE, Declared, Sum, all_of
 from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage
+from fedul_flwr.federated.sums.vector import fewest_summed
 from fedul_flwr.secure.sum_server import TooFewLeftError
+from fedul_flwr.secure.words import whole
+
+OF_COLUMNS = "columns"
+"""Name of the sum of columns."""
 
 
 def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, Value]:
@@ -135,10 +140,10 @@ class AtClient(ClientStage):
         self.client.state.set_values(SETUP, {**self.client.setup, **scaling})
         return Content()
 
-    def part(self, of: Summed, content: Content) -> Sequence[int] | None:
+    def part(self, of: str, content: Content) -> Sequence[int] | None:
         """Exact sums of its columns."""
         del content
-        is_asked = of is Summed.COLUMNS and self.settings.standardize_sum == "masked"
+        is_asked = of == OF_COLUMNS and self.settings.standardize_sum == "masked"
         return exact_sums(*raw_rows(self.client.data)) if is_asked else None
 
 
@@ -196,7 +201,7 @@ class AtServer(ServerStage):
                     "their columns from each other."
                 )
             size = 2 * self._pooled_width
-            sums, left = self.strategy.sums.collect(grid, Summed.COLUMNS, members, size)
+            sums, left = self.strategy.sums.collect(grid, OF_COLUMNS, members, size)
         except TooFewLeftError as error:
             why = f"{error} Choose standardize = 'owner' or 'constants'"
             raise setting_error("standardize-sum", "masked", why, "too-few-clients") from error
@@ -233,16 +238,23 @@ class ColumnScaling(Stage):
     def sends(cls, settings: RunConfig) -> Declared:
         """Moments of its columns, once."""
         if settings.standardize_sum == "masked":
-            says = (
-                "sums and sums of squares of every column of its points, and with missing = "
-                "'median' its medians times its number of points"
-            )
-            return {PART: {Summed.COLUMNS: summed_part(says, ONCE)}}
+            return {}
         says = (
             "mean and variance of every column of its points, and with missing = 'median' its "
             "median"
         )
         return {SETUP: all_of(says, MEANS, VARIANCES)}
+
+    @classmethod
+    def sums(cls, settings: RunConfig) -> Mapping[str, Sum]:
+        """Exact sums of columns, once."""
+        if settings.standardize_sum != "masked":
+            return {}
+        says = (
+            "sums and sums of squares of every column of its points, and with missing = "
+            "'median' its medians times its number of points"
+        )
+        return {OF_COLUMNS: Sum.of(says, ONCE, encoding=whole(DIGITS), once=True)}
 
     @classmethod
     def unprotected(cls, settings: RunConfig) -> Iterator[str]:

@@ -16,21 +16,38 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from numpy.typing import NDArray
 
+from fedul_flwr.arrays import Floats
 from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.methods import METHODS, find_method, is_ours
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
+from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.asked import Asked
-from fedul_flwr.federated.combine import clip_update
+from fedul_flwr.federated.combine import clip_update, clipped
 from fedul_flwr.federated.grid import forwarded
-from fedul_flwr.federated.messages import ARRAYS, PlainArray, Spool, array_record
-from fedul_flwr.federated.payload import CONFIDENT, OF_ALL, Declared, in_run, reports_of
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    WEIGHT,
+    PlainArray,
+    Spool,
+    array_record,
+    metric,
+)
+from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr.federated.owner.ledger import spender
+from fedul_flwr.federated.payload import CONFIDENT, OF_ALL, Declared, Payload, in_run, reports_of
 from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage, stages_of
+from fedul_flwr.federated.sums.vector import fewest_summed
 from fedul_flwr.secure.noise import fresh_gaussians, gaussian_epsilon
+from fedul_flwr.secure.sharing import quorum
+from fedul_flwr.secure.words import step_size
 
 COVERS = "all data of one client, in the models of all rounds; no other message or figure of it"
 """The data that epsilon covers."""
 RELEASES, MU_SQUARED = "releases", "mu-squared"
+
+Changes = Mapping[tuple[str, str], Floats]
+"""What an update adds to a sum, by record and name."""
 
 
 class PrivateMean(FlowerStrategy):
@@ -43,7 +60,7 @@ class PrivateMean(FlowerStrategy):
     the model stays as it was, and no epsilon is spent.
 
     With secure sums the clients add the noise to their parts of the sum
-    (:func:`fedul_flwr.federated.secure_sum.add_noise`): enough for a release that misses as
+    (:func:`add_noise`): enough for a release that misses as
     many clients as may drop out.
 
     Parameters
@@ -146,6 +163,36 @@ class PrivateMean(FlowerStrategy):
     summary = forwarded("base", "summary")
 
 
+def _largest(privacy: DPSettings) -> float:
+    """A client's noise is at most 8.6 / √3 times z·C, as
+    :data:`fedul_flwr.secure.session.FEWEST` is 3."""
+    return privacy.norm * (1 + 6 * privacy.noise_multiplier)
+
+
+def add_noise(
+    changes: Mapping[tuple[str, str], Floats], privacy: DPSettings, step: float, least: int
+) -> dict[tuple[str, str], Floats]:
+    """``changes`` with one client's part of the noise of a differentially private sum.
+
+    The sum over ``least`` clients or more has the standard deviation z·C or more. Noise is a
+    multiple of ``step``: with 1,024 steps a deviation and more, parts of it add up as Gaussian
+    numbers do (Kairouz, Liu and Steinke 2021). Rounding lengthens an update of d values by √d steps
+    at most, which the noise covers.
+    """
+    size = sum(value.size for value in changes.values())
+    sensitivity = privacy.norm + step * math.sqrt(size)
+    deviation = privacy.noise_multiplier * sensitivity / math.sqrt(least)
+    if deviation < 1024 * step:
+        why = "it is too small for the steps of a secure sum among so many clients"
+        multiplier = privacy.noise_multiplier
+        raise setting_error("dp.noise-multiplier", multiplier, why, "setting-breaks-privacy")
+    return {
+        key: value
+        + step * np.rint(deviation / step * fresh_gaussians(value.size)).reshape(value.shape)
+        for key, value in changes.items()
+    }
+
+
 def with_noise(arrays: ArrayRecord, deviation: float) -> ArrayRecord:
     """``arrays`` with Gaussian noise on every number."""
     noisy = {}
@@ -177,7 +224,27 @@ def without_noise(settings: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 class AtServer(ServerStage):
-    """Says what was spent."""
+    """Adds noise to the mean, refuses what nobody may miss, and says what was spent."""
+
+    def around(self, base: FlowerStrategy) -> FlowerStrategy:
+        """The base behind clipping and noise."""
+        private = self.settings[DPSettings]
+        return PrivateMean(cast(FedAvg, base), private, summed=self.settings.sums_updates)
+
+    def decode(self, client: ClientRef, reply: Message) -> bool:
+        """Refuse an update of nothing."""
+        del client
+        if not metric(reply, WEIGHT):
+            raise BadMessageError(
+                f"it had nothing to learn from, and with dp.clipping = {self._clipping!r} every "
+                "client of a round must return an update",
+                "nothing-to-learn",
+            )
+        return False
+
+    @property
+    def _clipping(self) -> str:
+        return self.settings[DPSettings].clipping
 
     def about(self) -> dict[str, Any]:
         """Entries for the summary; refuses success for a run whose model never changed."""
@@ -189,7 +256,7 @@ class AtServer(ServerStage):
 
 
 class AtClient(ClientStage):
-    """Sends nothing without noise."""
+    """Sends nothing without noise, which it adds itself to what is summed."""
 
     def check(self) -> None:
         """Refuse a run that asks for more than the model."""
@@ -200,11 +267,55 @@ class AtClient(ClientStage):
         del asked, shares
         self.check()
 
+    def after(self, payload: Payload) -> Payload:
+        """Refuse to send an update of nothing under masks."""
+        privacy = self.settings[DPSettings]
+        if self.settings.sums_updates and not payload[WEIGHT]:
+            raise UserError(
+                "The client had nothing to learn from, and with dp.clipping = "
+                f"{privacy.clipping!r} every client of a round must return an update.",
+                "nothing-to-learn",
+            )
+        return payload
+
+    def in_sum(self, changes: Changes, clients: int) -> Changes:
+        """A clipped update with its part of the noise."""
+        privacy = self.settings[DPSettings]
+        spender(self.client.node)("updates", privacy.noise_multiplier**-2)
+        step = step_size(_largest(privacy), clients)
+        return add_noise(clipped(changes, privacy.norm), privacy, step, quorum(clients))
+
 
 class DifferentialPrivacy(Stage):
     """Clipped updates with noise, of a :class:`PrivateMean`."""
 
-    server, client = AtServer, AtClient
+    server, client, noises = AtServer, AtClient, True
+
+    @classmethod
+    def largest_change(cls, settings: RunConfig) -> float:
+        """Of an entry of a clipped update with its noise."""
+        return _largest(settings[DPSettings])
+
+    @classmethod
+    def largest_move(cls, settings: RunConfig, size: int) -> float:
+        """The mean of clipped updates is no longer than they are. Noise of clients, with a
+        deviation of z·C/n on the mean at most, is longer than that times √d + 8 with a probability
+        below 1e-13."""
+        privacy = settings[DPSettings]
+        deviation = privacy.noise_multiplier * privacy.norm / fewest_summed(settings)
+        return privacy.norm + deviation * (math.sqrt(size) + 8)
+
+    @classmethod
+    def unprotected(cls, settings: RunConfig) -> Iterator[str]:
+        """Who clips, and who adds noise."""
+        privacy = settings[DPSettings]
+        where = f"Updates are clipped to the length {privacy.norm:g} at the owner."
+        if settings.sums_updates:
+            yield f"{where} Each owner adds its part of the noise."
+        elif privacy.clipping == "client":
+            yield f"{where} The noise is added by the server, which sees updates without it."
+        else:
+            yield "The server clips updates and adds noise, and sees them without either."
 
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
@@ -214,6 +325,14 @@ class DifferentialPrivacy(Stage):
             raise setting_error(
                 "dp.clipping", settings[DPSettings].clipping, why, "setting-breaks-privacy"
             )
+
+    @classmethod
+    def check_model(cls, settings: RunConfig, model: Any) -> None:
+        """Refuse statistics of batch norm, which get no noise."""
+        if any(True for _ in model.buffers()):
+            clipping = settings[DPSettings].clipping
+            why = f"dp.clipping = {clipping!r} adds no noise to batch norm: choose one without"
+            raise setting_error("model", settings.model, why, "setting-breaks-privacy")
 
     @classmethod
     def is_on(cls, settings: RunConfig) -> bool:

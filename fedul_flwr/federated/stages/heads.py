@@ -17,13 +17,14 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from fedul_flwr.arrays import Arrays, Floats
 from fedul_flwr.config.base import AUTO, setting_error
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import HeadSettings
 from fedul_flwr.data.class_priors import floored, uniform_prior
 from fedul_flwr.data.split import label_scenario
-from fedul_flwr.data.types import Arrays, Content, Floats, InputShape, Value, count, numbers
+from fedul_flwr.data.types import Content, InputShape, Value, count, numbers
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, UserError
 from fedul_flwr.federated.members import ClientRegistry
 from fedul_flwr.federated.messages import (
@@ -31,7 +32,6 @@ from fedul_flwr.federated.messages import (
     HEAD_SCALE,
     NUM_POINTS,
     OF,
-    PART,
     PRIOR,
     SUMS,
     to_arrays,
@@ -39,9 +39,9 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.owner.ledger import spender
-from fedul_flwr.federated.payload import HEADS, Declared, Summed, all_of, summed_part
-from fedul_flwr.federated.secure_sum import SecureSums
+from fedul_flwr.federated.payload import Declared, Sum, all_of
 from fedul_flwr.federated.stage import ClientStage, RoundAtServer, ServerStage, Stage, of_all
+from fedul_flwr.federated.sums.server import SecureSums
 from fedul_flwr.learning.closed_form import (
     MOST_FEATURES,
     SoftSums,
@@ -56,7 +56,7 @@ from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.noise import fresh_gaussians, gaussian_sigma
 from fedul_flwr.secure.session import FEWEST
 from fedul_flwr.secure.sum_server import TooFewLeftError
-from fedul_flwr.secure.words import FIXED_BITS
+from fedul_flwr.secure.words import FIXED, FIXED_BITS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -65,7 +65,11 @@ COARSEST = 1e4
 """Fewest steps of a masked sum in the sum of a feature's squares about its class means."""
 
 
-def _turn(round_number: int) -> Summed:
+HEADS = ("head", "refined-head", "twice-refined-head")
+"""Names of the sums of a round: by what is stated of points, by posteriors, and again."""
+
+
+def _turn(round_number: int) -> str:
     """The sums of a round in which nothing is trained."""
     return HEADS[min(round_number, len(HEADS)) - 1]
 
@@ -245,6 +249,12 @@ class AtServer(ServerStage):
         """What the head before this round was multiplied by."""
         return {} if self._scale is None else {HEAD_SCALE: self._scale}
 
+    @property
+    def test_prior(self) -> Floats | None:
+        """The class priors that the last head is for, which follow from its sums."""
+        prior: Floats | None = self.state.get("prior")
+        return prior
+
     def _with_head(self, round: RoundAtServer) -> ArrayRecord:
         strategy = self.strategy
         prior, from_sums = strategy.test_prior, self.settings.test_prior == "sets"
@@ -256,7 +266,7 @@ class AtServer(ServerStage):
         record.sampled = max(record.sampled, made.clients)
         record.reported |= made.about
         self._scale = made.about.get(HEAD_SCALE)
-        strategy.after_head(made.prior)
+        self.state["prior"] = made.prior
         return to_record(made.model)
 
     def is_alone(self, round_number: int) -> bool:
@@ -285,7 +295,7 @@ class AtServer(ServerStage):
             "epsilon_covers": "one point of one client, in all sums for heads",
         }
 
-    def turns(self, round_number: int) -> Sequence[Summed]:
+    def turns(self, round_number: int) -> Sequence[str]:
         """The sums of a round: where nothing is trained, one in each."""
         if not self._method.updates:
             return [_turn(round_number)]
@@ -313,7 +323,7 @@ class AtServer(ServerStage):
                     f"Round {round_number}: nobody has a label or a set, of which a head follows."
                 )
             about["head-points"] = sums.num_points
-            if turn is HEADS[0]:
+            if turn == HEADS[0]:
                 about["head-condition"] = condition(sums.gram)
                 if not np.isfinite(about["head-condition"]):
                     raise UserError(
@@ -345,7 +355,7 @@ class AtServer(ServerStage):
         grid: Grid,
         model: Arrays,
         prior: Floats | None,
-        turn: Summed,
+        turn: str,
         round_number: int,
     ) -> tuple[SoftSums, int]:
         """Sums over all clients and the server, and how many clients are in them."""
@@ -362,7 +372,7 @@ class AtServer(ServerStage):
                 raise setting_error("closed-form.sum", "masked", why, "too-few-clients") from error
             number = len(left)
         elif clients:
-            content = Content(model, {**values, OF: turn.value})
+            content = Content(model, {**values, OF: turn})
 
             def check(client: ClientRef, answer: Content) -> None:
                 most = count(self._registry.answers[client.partition_id], NUM_POINTS)
@@ -390,9 +400,13 @@ class AtClient(ClientStage):
             raise of_all("its sums")
         return Content(arrays={SUMS: client_sums(self.client, content)})
 
-    def part(self, of: Summed, content: Content) -> Floats | None:
+    def part(self, of: str, content: Content) -> Floats | None:
         """Sums of which the server reads those over all clients."""
         return client_sums(self.client, content) if of in HEADS else None
+
+
+_SAYS = "sums over its points (of features by class, of products of two features, of classes)"
+_OFTEN = "every message for a head"
 
 
 class Heads(Stage):
@@ -408,15 +422,16 @@ class Heads(Stage):
     @classmethod
     def sends(cls, settings: RunConfig) -> Declared:
         """The sums."""
-        says = (
-            "sums over its points (of features by class, of products of two features, of classes)"
-        )
-        often = "every message for a head"
+        return {} if settings.sums_heads else {HEAD: all_of(_SAYS, SUMS, often=_OFTEN)}
+
+    @classmethod
+    def sums(cls, settings: RunConfig) -> Mapping[str, Sum]:
+        """Sums in fixed point."""
         if not settings.sums_heads:
-            return {HEAD: all_of(says, SUMS, often=often)}
-        first = summed_part(says, often)
+            return {}
+        first = Sum.of(_SAYS, _OFTEN, encoding=FIXED)
         again = replace(first, undisturbed=False)  # not in every run
-        return {PART: {HEADS[0]: first, **dict.fromkeys(HEADS[1:], again)}}
+        return {HEADS[0]: first, **dict.fromkeys(HEADS[1:], again)}
 
     @classmethod
     def unprotected(cls, settings: RunConfig) -> Iterator[str]:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from logging import WARNING
 from statistics import median
 from typing import cast
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+import numpy as np
+from flwr.app import ConfigRecord, Message, MetricRecord
 from flwr.common import Scalar, log
-from flwr.serverapp import Grid
 
+from fedul_flwr.arrays import Floats
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Content, count
+from fedul_flwr.federated.client import names_of
 from fedul_flwr.federated.grid import SampledGrid
-from fedul_flwr.federated.messages import PART, metric, payload_bytes, to_arrays
+from fedul_flwr.federated.messages import metric, payload_bytes, to_arrays
 from fedul_flwr.federated.owner.model_check import check_model
 from fedul_flwr.federated.payload import (
     EVALUATE,
@@ -23,63 +25,63 @@ from fedul_flwr.federated.payload import (
     LOSS,
     LOSS_IN_WORDS,
     Declared,
-    Summed,
-    summed_part,
+    Sum,
 )
-from fedul_flwr.federated.secure_sum import from_steps, in_steps
-from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage
+from fedul_flwr.federated.stage import ClientStage, RoundAtServer, ServerStage, Stage
 from fedul_flwr.secure.sum_server import TooFewLeftError
+
+OF_LOSSES = "heldout"
+"""Name of the sum of held-out losses."""
+_SAYS = f"{LOSS_IN_WORDS} on points that it left out of training"
+_OFTEN = "every round that is evaluated"
 
 
 class AtClient(ClientStage):
     """Evaluates models on its points that are held out (the method's ``evaluate``)."""
 
-    def part(self, of: Summed, content: Content) -> Sequence[int] | None:
+    def part(self, of: str, content: Content) -> Floats | None:
         """Whether it has such points, and the loss."""
-        if of is not Summed.HELDOUT or not self.settings.sums_updates:
+        if of != OF_LOSSES or not self.settings.sums_updates:
             return None
         client = self.client
-        model = [content.arrays[name] for name in client.names_of(content.arrays)]
+        model = [content.arrays[name] for name in names_of(client, content.arrays)]
         check_model(client, content.arrays, count(content, "server-round") + 1)
         config = cast(dict[str, Scalar], dict(content.values))
         loss, num_points, _ = client.evaluate(model, config)
-        return in_steps([float(num_points > 0), loss])
+        return np.array([float(num_points > 0), loss])
 
 
 class AtServer(ServerStage):
     """Asks for the losses, or for their sum."""
 
-    def configure(
-        self, round_number: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> list[Message]:
+    def ask_losses(self, round: RoundAtServer, config: ConfigRecord) -> list[Message]:
         """Messages that ask clients for held-out losses."""
         strategy = self.strategy
-        if not self.settings.is_evaluated(round_number):
+        if not self.settings.is_evaluated(round.number):
             return []
         if self.settings.sums_updates:
-            strategy.record.heldout_loss = self._summed(grid, arrays, round_number)
+            strategy.record.heldout_loss = self._summed(round, config)
             return []
-        view = SampledGrid(grid, [one.node_id for one in strategy.registry.evaluating()])
-        messages = list(strategy.base.configure_evaluate(round_number, arrays, config, view))
+        view = SampledGrid(round.grid, [one.node_id for one in strategy.registry.evaluating()])
+        messages = list(strategy.base.configure_evaluate(round.number, round.model, config, view))
         # A part of its own: it goes to others than those that train in the round.
         sent = sum(payload_bytes(message.content) for message in messages)
         strategy.record.down["evaluation"] = sent
         return messages
 
-    def _summed(self, grid: Grid, arrays: ArrayRecord, round_number: int) -> float | None:
+    def _summed(self, round: RoundAtServer, config: ConfigRecord) -> float | None:
         """Mean of the clients' held-out losses, each of which counts once; ``None`` without any."""
         strategy = self.strategy
-        values = {**strategy.values_for_clients(), "server-round": round_number}
-        clients, model = strategy.registry.evaluating(), to_arrays(arrays)
+        clients, arrays = strategy.registry.evaluating(), to_arrays(round.model)
         try:
-            sums, _ = strategy.sums.collect(grid, Summed.HELDOUT, clients, 2, model, values)
+            sums, _ = strategy.sums.collect(round.grid, OF_LOSSES, clients, 2, arrays, {**config})
         except TooFewLeftError as error:
-            log(WARNING, "Round %s has no held-out loss: %s", round_number, error)
+            log(WARNING, "Round %s has no held-out loss: %s", round.number, error)
             return None
-        measured, total = from_steps(sums)
+        measured, total = sums
         return float(total / measured) if measured else None
 
-    def aggregate(self, replies: Iterable[Message]) -> MetricRecord | None:
+    def read_losses(self, replies: Iterable[Message]) -> MetricRecord | None:
         """Median of the clients' held-out losses: no single client moves it at will.
 
         It counts every client once, for their numbers of points are their own word. The base, which
@@ -108,9 +110,12 @@ class HeldOut(Stage):
     @classmethod
     def sends(cls, settings: RunConfig) -> Declared:
         """The loss."""
-        often = "every round that is evaluated"
-        says = f"{LOSS_IN_WORDS} on points that it left out of training"
         if settings.sums_updates:
-            return {PART: {Summed.HELDOUT: summed_part(says, often)}}
-        says = f"{says}, and how many these are"
-        return {EVALUATE: {k: replace(p, says=says, often=often) for k, p in EVALUATED.items()}}
+            return {}
+        says = f"{_SAYS}, and how many these are"
+        return {EVALUATE: {k: replace(p, says=says, often=_OFTEN) for k, p in EVALUATED.items()}}
+
+    @classmethod
+    def sums(cls, settings: RunConfig) -> Mapping[str, Sum]:
+        """The sum of losses."""
+        return {OF_LOSSES: Sum.of(_SAYS, _OFTEN)} if settings.sums_updates else {}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fedul_flwr import learning
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.messages import ARRAYS, OWN_MODEL, WEIGHT
 from fedul_flwr.federated.payload import MODEL, TRAIN, Part, Payload
 from fedul_flwr.federated.stage import ClientStage, Stage

@@ -5,14 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedul_flwr.config.base import setting_error
+from fedul_flwr.config.methods import PARTLY_LABELED, find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.local_data import own_data, refuse_unwritable
 from fedul_flwr.data.run_files.store import PERSONAL_MODEL
 from fedul_flwr.data.safe_files import save_arrays
 from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.split import label_scenario
 from fedul_flwr.data.types import Content, OwnPoints
+from fedul_flwr.federated.client_data import file_of
 from fedul_flwr.federated.messages import LEARNED, PERSONAL
 from fedul_flwr.federated.stage import ClientStage, Stage
 
@@ -35,11 +40,11 @@ class AtClient(ClientStage):
 
     def describe(self) -> Iterator[str]:
         """Where it will be."""
-        yield f"its personal model will be in {self.client.own_file(PERSONAL_MODEL)}"
+        yield f"its personal model will be in {_file(self.client)}"
 
     def check(self) -> None:
         """Refuse a folder in which it cannot be written."""
-        refuse_unwritable(self.client.own_file(PERSONAL_MODEL).parent, "Its personal model")
+        refuse_unwritable(_file(self.client).parent, "Its personal model")
 
 
 class Personal(Stage):
@@ -51,6 +56,23 @@ class Personal(Stage):
     def is_on(cls, settings: RunConfig) -> bool:
         """Unless it is off."""
         return settings.personal != "off"
+
+    @classmethod
+    def check_model(cls, settings: RunConfig, model: Any) -> None:
+        """Refuse a network without the part that is made, and clients without a target."""
+        from fedul_flwr.learning.network import tracking_layers
+        from fedul_flwr.models.parts import feature_layer
+
+        if settings.personal == "norm" and not tracking_layers(model):
+            network = f"model = {settings.model!r}"
+            why = f"needs batch norm, and {network} has none; choose 'head' or 'cnn2'"
+            raise setting_error("personal", "norm", why, "model-unfit")
+        if settings.personal == "head":
+            feature_layer(model)  # refuses a model without one
+            kind = find_method(settings.method).data
+            if kind in PARTLY_LABELED and label_scenario(settings) == "server":
+                why = "needs labels or sets at clients, and only the server has labels"
+                raise setting_error("personal", "head", why, "setting-needs-labels")
 
 
 def make_personal(client: Any, content: Content) -> None:
@@ -94,12 +116,16 @@ def make_personal(client: Any, content: Content) -> None:
         "error": _error(model, points, plan),
         "global_error": before,
     }
-    file = client.own_file(PERSONAL_MODEL)
+    file = _file(client)
     is_owner = client.state.directory is None
     with own_data():
         save_arrays(file, dump_arrays(model) if is_owner else made.arrays, about)
     if is_owner:
         print(f"Client {client.node.partition_id}: {in_words(about)} It is in {file}.")
+
+
+def _file(client: Any) -> Path:
+    return file_of(client.node, client.state, PERSONAL_MODEL)
 
 
 def _points(client: Any) -> OwnPoints:

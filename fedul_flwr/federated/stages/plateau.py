@@ -13,6 +13,7 @@ from fedul_flwr.config.shared import PLATEAUS
 from fedul_flwr.data.types import Value
 from fedul_flwr.federated.messages import RATE_FACTOR, VALIDATED_ROUND, VALIDATION_LOSS
 from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage
+from fedul_flwr.federated.stages.server_training import learns_at_server
 
 LOSS_HISTORY = "validation-losses"
 """Name under which a client stores the losses that it has counted with their rounds."""
@@ -77,12 +78,14 @@ class AtServer(ServerStage):
             if line["round"] >= start and line["round"] % every == 0
         }
         self.factor = learning.plateau(losses, self.settings.learning_rate_patience)
+        if self.strategy.trainer is not None:
+            self.strategy.trainer.rate_factor = self.factor
         self._validated = max(losses.items()) if losses else None
 
     def line(self) -> Mapping[str, Any]:
         """The factor, if the server multiplies step sizes by it."""
         by_clients = self.settings.learning_rate_schedule == "client-plateau"
-        if by_clients and not self.strategy.learns_at_server(self.settings):
+        if by_clients and not learns_at_server(self.settings):
             return {}
         return {"rate_factor": self.factor}
 

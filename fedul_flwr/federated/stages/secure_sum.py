@@ -3,56 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from flwr.app import ArrayRecord, Message
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.types import Content
-from fedul_flwr.federated.asked import Asked
 from fedul_flwr.federated.messages import (
     CONFIRM,
     KEYS,
     PEERS,
     SHARES,
-    SUM_PHASES,
     UNMASK,
 )
-from fedul_flwr.federated.payload import Declared, Payload, Summed, all_of
-from fedul_flwr.federated.secure_sum import MaskedUpdates, common_records
-from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage
+from fedul_flwr.federated.payload import UPDATE, Declared, Sum, all_of
+from fedul_flwr.federated.stage import ServerStage, Stage
+from fedul_flwr.federated.sums.client import SumMember
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PUBLIC, SIGNATURES, TO
 from fedul_flwr.secure.sharing import HASHES, PAIR_KEYS, PAIR_SHARES, SEALED, SELF_SHARES
-
-
-class AtClient(ClientStage):
-    """Its part in sums: masks in place of an update."""
-
-    phases = frozenset(SUM_PHASES)
-
-    def __init__(self, client: Any) -> None:
-        super().__init__(client)
-        self._part = MaskedUpdates(client.settings, client.node, client.state, client.sum_part)
-
-    def answer(self, name: str, content: Content) -> Content:
-        """One of the phases of a sum."""
-        return self._part.on_phase(name, content)
-
-    def before(self, asked: Asked, shares: Mapping[str, Any]) -> None:
-        """Take a request for an update, if it is the one that was announced."""
-        if self.settings.sums_updates:
-            self._part.accept(Summed.UPDATE, asked)
-            self._asked, self._shares = asked, dict(shares)
-
-    def after(self, payload: Payload) -> Payload:
-        """The update under masks."""
-        if not self.settings.sums_updates:
-            return payload
-        client, asked = self.client, self._asked
-        records = {name: dict(arrays) for name, arrays in asked.records.items()}
-        start, buffers = common_records(self.settings, records), client.buffer_names()
-        return self._part.mask(payload, start, self._shares, asked, buffers, client.sizes)
 
 
 class AtServer(ServerStage):
@@ -63,8 +30,9 @@ class AtServer(ServerStage):
         if not self.settings.sums_updates:
             return list(messages)
         strategy = self.strategy
-        grid, number, buffers = strategy.grid, strategy.record.round, strategy.buffers
-        asked, form = strategy.sums.begin(grid, messages, number, buffers)
+        asked, form = strategy.sums.begin(
+            strategy.round.grid, messages, strategy.record.round, strategy.buffers
+        )
         expected.clear()
         expected |= form
         return list(asked)
@@ -130,9 +98,14 @@ SENT: Declared = {
 class SecureSum(Stage):
     """Secure sums of updates, for heads or of columns."""
 
-    server, client, sent = AtServer, AtClient, SENT
+    server, client, sent = AtServer, SumMember, SENT
 
     @classmethod
     def is_on(cls, settings: RunConfig) -> bool:
         """With any of these sums."""
         return settings.has_sums
+
+    @classmethod
+    def sums(cls, settings: RunConfig) -> Mapping[str, Sum]:
+        """Of updates, whose parts come as replies to training messages."""
+        return {UPDATE: Sum.of("its update", "")} if settings.sums_updates else {}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fedul_flwr import learning
+from fedul_flwr.arrays import Arrays
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.types import LARGEST_COUNT, Arrays, Value
+from fedul_flwr.data.types import LARGEST_COUNT, Value
 from fedul_flwr.federated.messages import SETUP
 from fedul_flwr.federated.payload import (
     ANY,

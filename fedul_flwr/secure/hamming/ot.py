@@ -48,7 +48,7 @@ from nacl.bindings import (
 )
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bytes, Ints, blocks
+from fedul_flwr.arrays import Bytes, Ints, blocks
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
 from fedul_flwr.secure.messages import check_length, checked_array, messages_from

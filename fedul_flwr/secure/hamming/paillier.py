@@ -35,7 +35,7 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
-from fedul_flwr.data.types import Bytes, Ints, blocks
+from fedul_flwr.arrays import Bytes, Ints, blocks
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, PairwiseHamming, Party, StepResult
 from fedul_flwr.secure.messages import check_length, checked_array, messages_from

@@ -19,7 +19,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import DTypeLike
 
-from fedul_flwr.data.types import Bytes, Ints, check_num_bits
+from fedul_flwr.arrays import Bytes, Ints, check_num_bits
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.secure.session import Entropy
 from fedul_flwr.secure.similarity import Arrays, Codes, Cost, SimilarityBackend, Task

@@ -57,7 +57,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from scipy.fft import fft, ifft, irfft, rfft
 
-from fedul_flwr.data.types import Bytes, Floats, Ints, blocks, check_num_bits
+from fedul_flwr.arrays import Bytes, Floats, Ints, blocks, check_num_bits
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
 from fedul_flwr.secure.messages import check_length, checked_array, messages_from

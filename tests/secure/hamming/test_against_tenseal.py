@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.data.types import Bytes, Ints
+from fedul_flwr.arrays import Bytes, Ints
 from fedul_flwr.secure.encrypted_distances import PROTOCOLS
 from tests.support.hamming.pairs import plain_distances, play, random_codes
 

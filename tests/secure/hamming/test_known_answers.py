@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bytes
+from fedul_flwr.arrays import Bytes
 from fedul_flwr.secure.hamming import rlwe
 from fedul_flwr.secure.hamming.ot import OT
 from fedul_flwr.secure.hamming.rlwe import N, Packing, carry

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
-from fedul_flwr.data.types import Bytes
+from fedul_flwr.arrays import Bytes
 from fedul_flwr.secure.hamming.ot import (
     CHOICES,
     CORRECTIONS,

@@ -11,7 +11,7 @@ import pytest
 from gmpy2 import mpz
 from scipy.stats import kstest
 
-from fedul_flwr.data.types import Bytes, Ints
+from fedul_flwr.arrays import Bytes, Ints
 from fedul_flwr.secure.hamming import paillier
 from fedul_flwr.secure.hamming.paillier import (
     Number,

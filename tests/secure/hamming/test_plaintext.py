@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.data.types import Bytes
+from fedul_flwr.arrays import Bytes
 from fedul_flwr.propagation.codes import encode, nearest_points, neighbors_by_code
 from fedul_flwr.propagation.solve import normalized_graph
 from fedul_flwr.secure.hamming.pairwise import CODES, PLAINTEXT, PlaintextServer

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from fedul_flwr.data.types import Bytes, Floats, Ints
+from fedul_flwr.arrays import Bytes, Floats, Ints
 from fedul_flwr.secure.hamming import rlwe
 from fedul_flwr.secure.hamming.rlwe import (
     DELTA,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bytes, Ints
+from fedul_flwr.arrays import Bytes, Ints
 from fedul_flwr.secure.hamming.pairwise import Arrays, Inbox, PairwiseHamming, Party, StepResult
 from fedul_flwr.secure.session import Entropy
 

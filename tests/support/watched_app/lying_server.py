@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fedul_flwr.federated.secure_sum import SecureSums
 from fedul_flwr.federated.strategy import Strategy
+from fedul_flwr.federated.sums.server import SecureSums
 from fedul_flwr.server_app import app as own_app
 
 app = own_app  # Flower looks for an assignment

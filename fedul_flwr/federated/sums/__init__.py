@@ -1,0 +1,1 @@
+"""Sums over clients of which the server reads nothing else."""
