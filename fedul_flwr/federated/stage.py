@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp import Grid
@@ -17,10 +17,14 @@ from flwr.serverapp import Grid
 from fedul_flwr.config.base import load_reference, setting_error
 from fedul_flwr.config.methods import is_ours, refuse_misspelled
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.data.types import Arrays, Content, Floats, Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.asked import Asked
 from fedul_flwr.federated.payload import Declared, Payload, Summed, refuse_taken_names
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Train = Callable[[Any, Any, Any, Any], Any]
 """``(model, task, round, rng) -> LocalResult``: trains a model in place."""
@@ -42,6 +46,26 @@ class RoundAtServer:
     grid: Grid
     model: ArrayRecord
     made: ArrayRecord | None = None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run after its last round.
+
+    Attributes
+    ----------
+    grid : reaches the clients.
+    directory : the run's results.
+    model, round : name of the file with the chosen model there, and its round.
+    error : percent of test points that a client's model gets wrong, weighed by the client's class
+        shares, of its number and all arrays of the model; ``None`` where that is not known.
+    """
+
+    grid: Grid
+    directory: RunDirectory
+    model: str
+    round: int
+    error: Callable[[int, Arrays], float | None]
 
 
 class ServerStage:
@@ -93,8 +117,11 @@ class ServerStage:
     follows: ClassVar[bool] = False
     """Whether it looks at evaluated rounds."""
 
-    def follow(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Look at all lines of ``metrics.jsonl`` before the next round begins."""
+    def follow(self, lines: Sequence[Mapping[str, Any]]) -> str | None:
+        """Look at all lines of ``metrics.jsonl`` before the next round begins.
+
+        Returns why the run ends before it, if it does.
+        """
 
     def line(self) -> Mapping[str, Any]:
         """Entries for the round's line of ``metrics.jsonl``."""
@@ -102,6 +129,11 @@ class ServerStage:
 
     def about(self) -> Mapping[str, Any]:
         """Entries for the run's summary; refuses the run if it has not done its part."""
+        return {}
+
+    def finish(self, run: Finished) -> Mapping[str, Any]:
+        """Do what comes after the last round; further entries for the summary."""
+        del run
         return {}
 
 
@@ -202,6 +234,11 @@ class Stage:
         del settings
 
     @classmethod
+    def fits(cls, settings: RunConfig, model: nn.Module) -> None:
+        """Refuse a run whose settings, with all decided that was left open, or model are wrong."""
+        del settings, model
+
+    @classmethod
     def sends(cls, settings: RunConfig) -> Declared:
         """What clients send for it, by message: by default :attr:`sent`."""
         del settings
@@ -220,6 +257,7 @@ STAGES = (
     f"{_HERE}.heads:Heads",
     f"{_HERE}.server_training:ServerTraining",
     f"{_HERE}.plateau:Plateau",
+    f"{_HERE}.early_stop:EarlyStop",
     f"{_HERE}.own_model:OwnModel",
     f"{_HERE}.variates:Variates",
     f"{_HERE}.clip:Clip",

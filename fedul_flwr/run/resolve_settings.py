@@ -18,7 +18,7 @@ from fedul_flwr.config.auto_settings import (
 )
 from fedul_flwr.config.base import AUTO, load_reference, setting_error
 from fedul_flwr.config.method_settings import FedULSettings, may_ask_for_shares
-from fedul_flwr.config.methods import PARTLY_LABELED, find_method
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.config.shared import PLATEAUS, ModelOptions
@@ -27,14 +27,12 @@ from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.columns import Columns, unnamed_columns
 from fedul_flwr.data.run_files.records import read_config, saved_model
 from fedul_flwr.data.run_files.store import BEST_MODEL
-from fedul_flwr.data.split import label_scenario
 from fedul_flwr.data.standardize import SharedScaling
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import DataShape
+from fedul_flwr.federated.stage import stages_of
 from fedul_flwr.federated.strategy import Strategy
-from fedul_flwr.learning.network import tracking_layers
-from fedul_flwr.models.parts import feature_layer
 from fedul_flwr.models.registry import fresh_model
 from fedul_flwr.run.server_data import ServerData
 from fedul_flwr.run.split_report import split_in_words
@@ -174,13 +172,13 @@ def resolve_settings(
             raise _needs_labels("learning-rate-schedule", settings.learning_rate_schedule)
         if settings.calibration != "none":
             raise _needs_labels("calibration", settings.calibration)
-    _refuse_private_statistics(settings, model)
-    _refuse_personal(settings, model)
     chosen = choose_selection(
         settings, strategy.can_hold_out, has_validation=len(data.validation) > 0
     )
     prior = choose_test_prior(settings, strategy, own_data=data.split is None)
     settings = settings.model_copy(update={"selection": chosen, "test_prior": prior})
+    for stage in stages_of(settings):
+        stage.fits(settings, model)
     of_server = data.labeled(settings) if strategy.learns_at_server(settings) else None
     return settings, of_server, _labeled_points(settings, data, of_server)
 
@@ -192,11 +190,6 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
         return "validation"
     if chosen == "auto":
         alone = settings.evaluate == "global" and not settings.sums_updates
-        if settings.stop_after and can_hold_out and not alone:
-            why = "needs selection = 'heldout', or labeled data at the server"
-            raise setting_error("stop-after", settings.stop_after, why, "setting-needs-labels")
-        if settings.stop_after and not can_hold_out:
-            raise _needs_labels("stop-after", settings.stop_after)
         return "heldout" if can_hold_out and alone else "last"
     if chosen in ("validation", "balanced") and not has_validation:
         raise _needs_labels("selection", chosen)
@@ -242,23 +235,3 @@ def _needs_labels(setting: str, value: object) -> UserError:
     if setting != "measure-forgetting":
         where = "labeled data at the server and validation-fraction above 0"
     return setting_error(setting, value, f"needs {where}", "setting-needs-labels")
-
-
-def _refuse_private_statistics(settings: RunConfig, model: nn.Module) -> None:
-    clipping = settings[DPSettings].clipping
-    if clipping != "none" and any(True for _ in model.buffers()):
-        why = f"dp.clipping = {clipping!r} adds no noise to batch norm: choose one without"
-        raise setting_error("model", settings.model, why, "setting-breaks-privacy")
-
-
-def _refuse_personal(settings: RunConfig, model: nn.Module) -> None:
-    """Refuse personal models for which the network has no part, or no client has a target."""
-    if settings.personal == "norm" and not tracking_layers(model):
-        why = f"needs batch norm, and model = {settings.model!r} has none; choose 'head' or 'cnn2'"
-        raise setting_error("personal", "norm", why, "model-unfit")
-    if settings.personal == "head":
-        feature_layer(model)  # refuses a model without one
-        kind = find_method(settings.method).data
-        if kind in PARTLY_LABELED and label_scenario(settings) == "server":
-            why = "needs labels or sets at clients, and only the server has labels"
-            raise setting_error("personal", "head", why, "setting-needs-labels")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from logging import INFO, WARNING
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -27,6 +27,9 @@ from fedul_flwr.federated.messages import ARRAYS, PlainArray, Spool, array_recor
 from fedul_flwr.federated.payload import CONFIDENT, OF_ALL, Declared, in_run, reports_of
 from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage, stages_of
 from fedul_flwr.secure.noise import fresh_gaussians, gaussian_epsilon
+
+if TYPE_CHECKING:
+    from torch import nn
 
 COVERS = "all data of one client, in the models of all rounds; no other message or figure of it"
 """The data that epsilon covers."""
@@ -214,6 +217,14 @@ class DifferentialPrivacy(Stage):
             raise setting_error(
                 "dp.clipping", settings[DPSettings].clipping, why, "setting-breaks-privacy"
             )
+
+    @classmethod
+    def fits(cls, settings: RunConfig, model: nn.Module) -> None:
+        """Refuse batch norm, whose statistics would leave without noise."""
+        if any(True for _ in model.buffers()):
+            clipping = settings[DPSettings].clipping
+            why = f"dp.clipping = {clipping!r} adds no noise to batch norm: choose one without"
+            raise setting_error("model", settings.model, why, "setting-breaks-privacy")
 
     @classmethod
     def is_on(cls, settings: RunConfig) -> bool:
