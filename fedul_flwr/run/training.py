@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, MetricRecord
+from flwr.app import ArrayRecord
 from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import PrivacyBudgetExhausted
@@ -225,7 +225,7 @@ def train(
                     to_record(start.arrays),
                     num_rounds=settings.num_rounds - done,
                     timeout=settings.round_timeout,
-                    evaluate_fn=_after_round(strategy, recorder, data, shares, watch, start),
+                    evaluate_fn=_AfterRound(strategy, recorder, data, shares, watch, start),
                 )
         except PrivacyBudgetExhausted:
             rounds = strategy.record.round - 1
@@ -259,90 +259,99 @@ def _errors_of_start(recorder: Recorder, start: Start) -> dict[str, float | None
     return {key: errors.get(key.removeprefix("start_")) for key in START_ERRORS}
 
 
-def _after_round(
-    strategy: Strategy,
-    recorder: Recorder,
-    data: ServerData,
-    shares: ShareCheck,
-    watch: Watch | None,
-    start: Start,
-) -> Callable[[int, ArrayRecord], MetricRecord | None]:
-    """The function that Flower calls after every round, and once before the first."""
+@dataclass
+class _AfterRound:
+    """What the server does after every round; Flower calls it once before the first, too."""
 
-    reached = time.time()
-    before_model = ArrayRecord()
-    shown: set[str] = set()
-    chance: dict[str, float] = {}
+    strategy: Strategy
+    recorder: Recorder
+    data: ServerData
+    shares: ShareCheck
+    watch: Watch | None
+    start: Start
+    _reached: float = 0.0
+    _before: ArrayRecord = field(default_factory=ArrayRecord)
+    _chance: Mapping[str, float] = field(default_factory=dict)
+    # Of one round a share says little: the run's end says it of all.
+    _said: set[str] = field(default_factory=lambda: {"confident_share"})
 
-    def after_round(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-        nonlocal reached, before_model, chance
-        if server_round <= 1:  # with test-prior = "sets" clients tell the priors in round 1
-            shares.warning(strategy.test_prior)
+    def __call__(self, server_round: int, arrays: ArrayRecord) -> None:
+        strategy, recorder, record = self.strategy, self.recorder, self.strategy.record
+        # With test-prior = "sets" clients tell the priors in round 1.
+        self.shares.warning(strategy.test_prior)
         if server_round == 0:
-            _show(recorder, watch)
-            reached, before_model = time.time(), arrays
-            return None
-        record = strategy.record
+            _show(recorder, self.watch)
+            self._reached, self._before = time.time(), arrays
+            return
         seed_draws(recorder.settings.seed, "server", record.round)  # of the next round
         if server_round == 1 or record.joined:
-            setup.write_federation(recorder.directory, strategy, data)
+            setup.write_federation(recorder.directory, strategy, self.data)
+            self._chance = _surrogate_chance(strategy)
+        line = self._line(arrays)
+        self._warn(line)
+        models, prior = strategy.local_models, strategy.test_prior
+        recorder.record(line, to_arrays(arrays), strategy.state_dict(), models, prior)
+        self._before = arrays
+        why = _follow(strategy, recorder)
+        _show(recorder, self.watch)
+        if why is not None:
+            raise _StageEndsError(why)
+
+    def _line(self, arrays: ArrayRecord) -> dict[str, Any]:
+        """The round's line of ``metrics.jsonl``, without the errors of its model."""
+        strategy, recorder, record = self.strategy, self.recorder, self.strategy.record
         waiting = time.time()
         recorder.wait()  # an evaluation longer than the round counts as part of it
-        before, reached = reached, time.time()
-        if strategy.can_hold_out and (server_round == 1 or record.joined):
-            chance = _surrogate_chance(strategy)
-        figures = _figures(strategy)
+        before, self._reached = self._reached, time.time()
+        figures, reported = _reported(strategy)
         line: dict[str, Any] = {
             "round": record.round,
-            **(_errors_of_start(recorder, start) if record.round == 1 else {}),
+            **(_errors_of_start(recorder, self.start) if record.round == 1 else {}),
             **figures,
-            **_loss_and_steps(strategy),
-            **_about_pseudo_labels(strategy, recorder.directory, data),
-            **chance,
+            **reported,
+            **_about_pseudo_labels(strategy, recorder.directory, self.data),
+            **self._chance,
             "heldout_loss": record.heldout_loss,
             **({LOSSES: record.heldout_losses} if record.heldout_losses else {}),
-            "seconds": reached - before,
+            "seconds": self._reached - before,
             "seconds_fit": record.seconds_fit(),
-            "seconds_waiting": reached - waiting,
+            "seconds_waiting": self._reached - waiting,
             **record.traffic(),
             "clients": record.clients,
             "failures": record.failures,
             **record.incidents(),
             **record.who(),
+            **_update_norm(strategy, self._before, arrays),
         }
-        if strategy.settings.base != "local":  # the clients' own models change there
-            buffers = strategy.model_buffers
-            trained = {name: array for name, array in before_model.items() if name not in buffers}
-            line["update_norm"] = update_norm(arrays, ArrayRecord(trained))
-            before_model = arrays
         for stage in strategy.stages:
             line |= stage.line() if is_ours(type(stage)) else {}
         refuse_other_keys(line.keys() - figures.keys())
-        for key, text in training_warnings([line], recorder.settings.method).items():
-            if key not in shown and key != "confident_share":
-                log(WARNING, "%s", text)
-                shown.add(key)
-        if "evaluation" not in shown and (proposed := slow_evaluation([*recorder.lines, line])):
-            log(WARNING, "%s", proposed)
-            shown.add("evaluation")
-        recorder.record(
-            line,
-            to_arrays(arrays),
-            strategy.state_dict(),
-            strategy.local_models,
-            strategy.test_prior,
-        )
-        why = _follow(strategy, recorder)
-        _show(recorder, watch)
-        if why is not None:
-            raise _StageEndsError(why)
-        return None
+        return line
 
-    return after_round
+    def _warn(self, line: Mapping[str, Any]) -> None:
+        """Log what is wrong with a round, each kind of warning once a run."""
+        warnings = training_warnings([line], self.recorder.settings.method)
+        if proposed := slow_evaluation([*self.recorder.lines, line]):
+            warnings["evaluation"] = proposed
+        for key in [key for key in warnings if key not in self._said]:
+            log(WARNING, "%s", warnings[key])
+            self._said.add(key)
+
+
+def _update_norm(
+    strategy: Strategy, before: ArrayRecord, arrays: ArrayRecord
+) -> dict[str, float | None]:
+    """How far a round has moved the weights; with `base = "local"` only clients' own move."""
+    if strategy.settings.base == "local":
+        return {}
+    weights = {name: array for name, array in before.items() if name not in strategy.model_buffers}
+    return {"update_norm": update_norm(arrays, ArrayRecord(weights))}
 
 
 def _surrogate_chance(strategy: Strategy) -> dict[str, float]:
     """The surrogate loss of a model that knows nothing: mean over clients of ln(number of sets)."""
+    if not strategy.can_hold_out:
+        return {}
     registry = strategy.registry
     asked = [one.id for one in registry.reports if one.status == "accepted"]
     counts = [registry.answers[client].values.get("num-sets") for client in asked]
@@ -377,8 +386,9 @@ def _about_pseudo_labels(
     return score_pseudo_labels(directory.clients, number, setup.label_truths(data))
 
 
-def _figures(strategy: Strategy) -> dict[str, Any]:
-    """The method's own numbers of a round: those of its reports, of its server and of its stage.
+def _reported(strategy: Strategy) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The method's own numbers of a round, by its reports, its server and stages of others; and
+    what every method reports.
 
     Raises
     ------
@@ -387,24 +397,19 @@ def _figures(strategy: Strategy) -> dict[str, Any]:
     """
     record, figures = strategy.record, Figures()
     declared = reports_of(strategy.settings).keys() - OF_ALL.keys()
-    theirs = [stage.line() for stage in strategy.stages if not is_ours(type(stage))]
     reported = {name: value for name, value in record.reported.items() if name in declared}
+    theirs = [stage.line() for stage in strategy.stages if not is_ours(type(stage))]
     for name, value in chain.from_iterable(
         part.items() for part in (reported, record.metrics, *theirs)
     ):
         figures.add(name, value)
-    return dict(figures)
-
-
-def _loss_and_steps(strategy: Strategy) -> dict[str, Any]:
-    """What every method reports, and stages of the framework."""
-    declared = reports_of(strategy.settings).keys() - OF_ALL.keys()
     names = {"loss": "surrogate-loss"} if strategy.can_hold_out else {}
-    return {
+    others = {
         names.get(name, name).replace("-", "_"): value
-        for name, value in strategy.record.reported.items()
+        for name, value in record.reported.items()
         if name not in declared
     }
+    return dict(figures), others
 
 
 def _finish(
