@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -19,11 +19,15 @@ from fedul_flwr.arrays import Arrays, Floats
 from fedul_flwr.config.base import load_reference, setting_error
 from fedul_flwr.config.methods import find_method, is_ours, refuse_misspelled
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.data.types import Content, Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.asked import Asked
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.payload import Declared, Payload, Sum, refuse_taken_names
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Train = Callable[[Any, Any, Any, Any], Any]
 """``(model, task, round, rng) -> LocalResult``: trains a model in place."""
@@ -53,6 +57,26 @@ class RoundAtServer:
     alone: Mapping[ClientRef, Mapping[str, Arrays]] = field(default_factory=dict)
     whole: Callable[[Arrays], Arrays] | None = None
     updated: Sequence[ClientRef] = ()
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run after its last round.
+
+    Attributes
+    ----------
+    grid : reaches the clients.
+    directory : the run's results.
+    model, round : name of the file with the chosen model there, and its round.
+    error : percent of test points that a client's model gets wrong, weighed by the client's class
+        shares, of its number and all arrays of the model; ``None`` where that is not known.
+    """
+
+    grid: Grid
+    directory: RunDirectory
+    model: str
+    round: int
+    error: Callable[[int, Arrays], float | None]
 
 
 class ServerStage:
@@ -150,8 +174,11 @@ class ServerStage:
     follows: ClassVar[bool] = False
     """Whether it looks at evaluated rounds."""
 
-    def follow(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Look at all lines of ``metrics.jsonl`` before the next round begins."""
+    def follow(self, lines: Sequence[Mapping[str, Any]]) -> str | None:
+        """Look at all lines of ``metrics.jsonl`` before the next round begins.
+
+        Returns why the run ends before it, if it does.
+        """
 
     def line(self) -> Mapping[str, Any]:
         """Entries for the round's line of ``metrics.jsonl``."""
@@ -159,6 +186,11 @@ class ServerStage:
 
     def about(self) -> Mapping[str, Any]:
         """Entries for the run's summary; refuses the run if it has not done its part."""
+        return {}
+
+    def finish(self, run: Finished) -> Mapping[str, Any]:
+        """Do what comes after the last round; further entries for the summary."""
+        del run
         return {}
 
 
@@ -266,8 +298,8 @@ class Stage:
         del settings
 
     @classmethod
-    def check_model(cls, settings: RunConfig, model: Any) -> None:
-        """Refuse a run with this ``model``, a module of torch, which cannot be right."""
+    def fits(cls, settings: RunConfig, model: nn.Module) -> None:
+        """Refuse a run whose settings, with all decided that was left open, or model are wrong."""
         del settings, model
 
     @classmethod
@@ -311,6 +343,7 @@ STAGES = (
     f"{_HERE}.heads:Heads",
     f"{_HERE}.server_training:ServerTraining",
     f"{_HERE}.plateau:Plateau",
+    f"{_HERE}.early_stop:EarlyStop",
     f"{_HERE}.own_model:OwnModel",
     f"{_HERE}.variates:Variates",
     f"{_HERE}.clip:Clip",

@@ -152,6 +152,28 @@ class Evaluator:
         logits = predict_logits(self._model, data.inputs, rows, self._plan)
         return np.asarray(logits.double().numpy())
 
+    def error_in_shares(
+        self, arrays: Mapping[str, NDArray[np.generic]], counts: Ints
+    ) -> float | None:
+        """Percent of test points that a model gets wrong, weighed by a client's class shares.
+
+        Parameters
+        ----------
+        counts : ``(K,)``, the client's points of each class.
+
+        Returns
+        -------
+        ``None`` without points of a class that the client has.
+        """
+        present = counts > 0
+        if not len(self.test.points) or not present.any():
+            return None
+        logits = self.logits(arrays, self.test)
+        matrix = confusion(self.test.labels, logits.argmax(axis=1), logits.shape[1])
+        if (matrix.sum(axis=1)[present] == 0).any():
+            return None
+        return prior_error(matrix, counts / counts.sum())
+
 
 def _points(data: PointArrays, rows: Ints) -> LabeledPoints:
     return LabeledPoints(data.inputs, rows, np.asarray(data.labels)[rows])

@@ -172,13 +172,13 @@ def resolve_settings(
             raise _needs_labels("learning-rate-schedule", settings.learning_rate_schedule)
         if settings.calibration != "none":
             raise _needs_labels("calibration", settings.calibration)
-    for stage in stages_of(settings):
-        stage.check_model(settings, model)
     chosen = choose_selection(
         settings, strategy.can_hold_out, has_validation=len(data.validation) > 0
     )
     prior = choose_test_prior(settings, strategy, own_data=data.split is None)
     settings = settings.model_copy(update={"selection": chosen, "test_prior": prior})
+    for stage in stages_of(settings):
+        stage.fits(settings, model)
     of_server = data.labeled(settings) if learns_at_server(settings) else None
     return settings, of_server, _labeled_points(settings, data, of_server)
 
@@ -190,11 +190,6 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
         return "validation"
     if chosen == "auto":
         alone = settings.evaluate == "global" and not settings.sums_updates
-        if settings.stop_after and can_hold_out and not alone:
-            why = "needs selection = 'heldout', or labeled data at the server"
-            raise setting_error("stop-after", settings.stop_after, why, "setting-needs-labels")
-        if settings.stop_after and not can_hold_out:
-            raise _needs_labels("stop-after", settings.stop_after)
         return "heldout" if can_hold_out and alone else "last"
     if chosen in ("validation", "balanced") and not has_validation:
         raise _needs_labels("selection", chosen)

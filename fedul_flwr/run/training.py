@@ -8,40 +8,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from logging import INFO, WARNING
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, MetricRecord
+from flwr.app import ArrayRecord
 from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import PrivacyBudgetExhausted
 from torch import nn
 
-from fedul_flwr.arrays import Arrays, Floats, Ints
+from fedul_flwr.arrays import Arrays, Floats
 from fedul_flwr.config.methods import find_method, is_ours
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.records import LOSSES, Figures, refuse_other_keys
-from fedul_flwr.data.run_files.store import BEST_MODEL, PERSONAL, PERSONAL_MODEL
-from fedul_flwr.data.safe_files import load_arrays_of
-from fedul_flwr.data.seeds import remember_draws, seed_draws
+from fedul_flwr.data.run_files.store import BEST_MODEL
+from fedul_flwr.data.seeds import draws_of, seed_draws
 from fedul_flwr.data.standardize import ScaledInputs
-from fedul_flwr.data.types import Content
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.bases import build_base
 from fedul_flwr.federated.combine import update_norm
-from fedul_flwr.federated.grid import run_phase
-from fedul_flwr.federated.messages import PERSONAL as PHASE
-from fedul_flwr.federated.messages import (
-    to_arrays,
-    to_record,
-)
+from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.federated.payload import OF_ALL, reports_of
 from fedul_flwr.federated.policies import LabelStages
 from fedul_flwr.federated.resume import go_on, state_of
 from fedul_flwr.federated.server_training import ServerTrainer
+from fedul_flwr.federated.stage import Finished
 from fedul_flwr.federated.stages.columns import scaling_values
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.learning.local import dump_arrays
@@ -49,14 +42,11 @@ from fedul_flwr.results.model_file import write_model_card
 from fedul_flwr.run import setup
 from fedul_flwr.run.evaluation import (
     AddRound,
-    Evaluator,
     Recorder,
     ShareCheck,
     finish_measures,
 )
 from fedul_flwr.run.measures import (
-    confusion,
-    prior_error,
     score_priors,
     score_pseudo_labels,
     slow_evaluation,
@@ -132,21 +122,8 @@ def is_summarized(directory: store.RunDirectory, done: int) -> bool:
     return isinstance(rounds, int) and rounds >= done
 
 
-class _NoBetterRoundError(Exception):
-    """Ends a run whose last rounds were no better than an earlier one."""
-
-
-def stops(recorder: Recorder) -> bool:
-    """Whether `stop-after` ends a run after its last evaluated round."""
-    settings = recorder.settings
-    if not settings.stop_after:
-        return False
-    recorder.wait()
-    if (best := recorder.best()) is None:
-        return False
-    number = int(recorder.lines[-1]["round"])
-    waited = number - int(best["round"]) >= settings.stop_after and number >= settings.stop_least
-    return waited and settings.is_evaluated(number)
+class _StageEndsError(Exception):
+    """Ends a run where a stage says so; the text says why."""
 
 
 def _fitting(directory: store.RunDirectory, arrays: Arrays, wanted: Arrays) -> Arrays:
@@ -205,72 +182,66 @@ def train(
     run.scaling.value = setup.earlier_scaling(directory, data, settings)
     start = starting_point(directory, recorder, model, data.shape.class_names)
     done = start.done
-    ends = done >= settings.num_rounds or stops(recorder)
-    if ends and is_summarized(directory, done):
-        raise UserError(
-            f"{directory.path} has finished after {done} rounds; raise num-rounds to train it "
-            "further, or begin another run if stop-after has ended it.",
-            "run-exists",
-        )
-    for line in run.said:
-        log(INFO, "%s", line)
     buffers = {name for name, _ in model.named_buffers() if name in model.state_dict()}
     for_clients = setup.client_setup(settings, data, directory)
     if run.scaling.value is not None:
         for_clients.values |= scaling_values(run.scaling.value)
-    restore_draws = remember_draws()
-    seed_draws(settings.seed, "strategy")
-    strategy = strategy_class(
-        settings,
-        build_base(settings),
-        nodes,
-        for_clients,
-        buffers=frozenset(buffers if settings.base != "local" else ()),  # it averages nothing
-        trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
-    )
-    go_on(strategy, start.state, done)
-    strategy.on_summed = lambda: directory.save_state(done, state_of(strategy))
-    setup.write_scaling_once_known(strategy, directory, data, run.scaling)
-    if settings.standardize == "owner":  # the server's own points, if it has some
-        points = of_server.inputs if of_server is not None else None
-        by = points.by if isinstance(points, ScaledInputs) else data.scaling
-        if by is not None:
-            setup.write_scaling(directory, data, by())
-
-    def trained_for() -> Floats | None:
-        return start.prior if strategy.test_prior is None else strategy.test_prior
-
-    setup.describe(directory, settings, data, trained_for(), model, grid)
-    of_split = show_split(directory, data, settings)
-    try:
-        if not ends:  # else it was interrupted during the last evaluation
-            strategy.start(
-                grid,
-                to_record(start.arrays),
-                num_rounds=settings.num_rounds - done,
-                timeout=settings.round_timeout,
-                evaluate_fn=_after_round(strategy, recorder, data, shares, watch, start),
+    with draws_of(settings.seed, "strategy"):
+        strategy = strategy_class(
+            settings,
+            build_base(settings),
+            nodes,
+            for_clients,
+            buffers=frozenset(buffers if settings.base != "local" else ()),  # it averages nothing
+            trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
+        )
+        go_on(strategy, start.state, done)
+        seed_draws(settings.seed, "server", done)  # of the next round
+        ends = _follow(strategy, recorder) is not None or done >= settings.num_rounds
+        if ends and is_summarized(directory, done):
+            raise UserError(
+                f"{directory.path} has finished after {done} rounds; raise num-rounds to train it "
+                "further, or begin another run if stop-after has ended it.",
+                "run-exists",
             )
-    except PrivacyBudgetExhausted:
-        rounds = strategy.record.round - 1
-        log(WARNING, "Ends after %s rounds: one more would exceed dp.max-epsilon.", rounds)
-    except _NoBetterRoundError:
-        text = "Ends after %s rounds: stop-after = %s rounds without a better one."
-        log(INFO, text, strategy.record.round, settings.stop_after)
-    finally:
-        recorder.close()
-        restore_draws()
-    of_stages = [stage.about() for stage in strategy.stages if is_ours(type(stage))]
-    theirs = [stage.about() for stage in strategy.stages if not is_ours(type(stage))]
+        for line in run.said:
+            log(INFO, "%s", line)
+        strategy.on_summed = lambda: directory.save_state(done, state_of(strategy))
+        setup.write_scaling_once_known(strategy, directory, data, run.scaling)
+        if settings.standardize == "owner":  # the server's own points, if it has some
+            points = of_server.inputs if of_server is not None else None
+            by = points.by if isinstance(points, ScaledInputs) else data.scaling
+            if by is not None:
+                setup.write_scaling(directory, data, by())
+
+        def trained_for() -> Floats | None:
+            return start.prior if strategy.test_prior is None else strategy.test_prior
+
+        setup.describe(directory, settings, data, trained_for(), model, grid)
+        of_split = show_split(directory, data, settings)
+        try:
+            if not ends:  # else it was interrupted during the last evaluation
+                strategy.start(
+                    grid,
+                    to_record(start.arrays),
+                    num_rounds=settings.num_rounds - done,
+                    timeout=settings.round_timeout,
+                    evaluate_fn=_AfterRound(strategy, recorder, data, shares, watch, start),
+                )
+        except PrivacyBudgetExhausted:
+            rounds = strategy.record.round - 1
+            log(WARNING, "Ends after %s rounds: one more would exceed dp.max-epsilon.", rounds)
+        except _StageEndsError as end:
+            log(INFO, "Ends after %s rounds: %s.", strategy.record.round, end)
+        finally:
+            recorder.close()
+    of_stages, of_own = _finish(grid, strategy, recorder, data)
     about = {
-        **({"stopped_early": True} if stops(recorder) else {}),
         **{key: value for key, value in recorder.lines[0].items() if key in START_ERRORS},
         **finish_measures(recorder, shares, trained_for(), data.num_clients or 0, of_split),
         **score_priors(directory.clients, settings.num_rounds, setup.set_truths(data)),
-        **{key: value for entries in of_stages for key, value in entries.items()},
-        **personalize(grid, strategy, recorder, data),
+        **of_stages,
     }
-    of_own = {key: value for entries in theirs for key, value in entries.items()}
     write_summary(
         directory, recorder, len(strategy.registration.nodes), time.time() - began, about, of_own
     )
@@ -289,91 +260,99 @@ def _errors_of_start(recorder: Recorder, start: Start) -> dict[str, float | None
     return {key: errors.get(key.removeprefix("start_")) for key in START_ERRORS}
 
 
-def _after_round(
-    strategy: Strategy,
-    recorder: Recorder,
-    data: ServerData,
-    shares: ShareCheck,
-    watch: Watch | None,
-    start: Start,
-) -> Callable[[int, ArrayRecord], MetricRecord | None]:
-    """The function that Flower calls after every round, and once before the first."""
+@dataclass
+class _AfterRound:
+    """What the server does after every round; Flower calls it once before the first, too."""
 
-    reached = time.time()
-    before_model = ArrayRecord()
-    shown: set[str] = set()
-    chance: dict[str, float] = {}
+    strategy: Strategy
+    recorder: Recorder
+    data: ServerData
+    shares: ShareCheck
+    watch: Watch | None
+    start: Start
+    _reached: float = 0.0
+    _before: ArrayRecord = field(default_factory=ArrayRecord)
+    _chance: Mapping[str, float] = field(default_factory=dict)
+    # Of one round a share says little: the run's end says it of all.
+    _said: set[str] = field(default_factory=lambda: {"confident_share"})
 
-    def after_round(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-        nonlocal reached, before_model, chance
-        seed_draws(recorder.settings.seed, "server", strategy.record.round)  # of the next round
-        if server_round <= 1:  # with test-prior = "sets" clients tell the priors in round 1
-            shares.warning(strategy.test_prior)
+    def __call__(self, server_round: int, arrays: ArrayRecord) -> None:
+        strategy, recorder, record = self.strategy, self.recorder, self.strategy.record
+        # With test-prior = "sets" clients tell the priors in round 1.
+        self.shares.warning(strategy.test_prior)
         if server_round == 0:
-            _follow(strategy, recorder)
-            _show(recorder, watch)
-            reached, before_model = time.time(), arrays
-            return None
-        record = strategy.record
+            _show(recorder, self.watch)
+            self._reached, self._before = time.time(), arrays
+            return
+        seed_draws(recorder.settings.seed, "server", record.round)  # of the next round
         if server_round == 1 or record.joined:
-            setup.write_federation(recorder.directory, strategy, data)
+            setup.write_federation(recorder.directory, strategy, self.data)
+            self._chance = _surrogate_chance(strategy)
+        line = self._line(arrays)
+        self._warn(line)
+        models, prior = strategy.local_models, strategy.test_prior
+        recorder.record(line, to_arrays(arrays), state_of(strategy), models, prior)
+        self._before = arrays
+        why = _follow(strategy, recorder)
+        _show(recorder, self.watch)
+        if why is not None:
+            raise _StageEndsError(why)
+
+    def _line(self, arrays: ArrayRecord) -> dict[str, Any]:
+        """The round's line of ``metrics.jsonl``, without the errors of its model."""
+        strategy, recorder, record = self.strategy, self.recorder, self.strategy.record
         waiting = time.time()
         recorder.wait()  # an evaluation longer than the round counts as part of it
-        before, reached = reached, time.time()
-        if strategy.can_hold_out and (server_round == 1 or record.joined):
-            chance = _surrogate_chance(strategy)
-        figures = _figures(strategy)
+        before, self._reached = self._reached, time.time()
+        figures, reported = _reported(strategy)
         line: dict[str, Any] = {
             "round": record.round,
-            **(_errors_of_start(recorder, start) if record.round == 1 else {}),
+            **(_errors_of_start(recorder, self.start) if record.round == 1 else {}),
             **figures,
-            **_loss_and_steps(strategy),
-            **_about_pseudo_labels(strategy, recorder.directory, data),
-            **chance,
+            **reported,
+            **_about_pseudo_labels(strategy, recorder.directory, self.data),
+            **self._chance,
             "heldout_loss": record.heldout_loss,
             **({LOSSES: record.heldout_losses} if record.heldout_losses else {}),
-            "seconds": reached - before,
+            "seconds": self._reached - before,
             "seconds_fit": record.seconds_fit(),
-            "seconds_waiting": reached - waiting,
+            "seconds_waiting": self._reached - waiting,
             **record.traffic(),
             "clients": record.clients,
             "failures": record.failures,
             **record.incidents(),
             **record.who(),
+            **_update_norm(strategy, self._before, arrays),
         }
-        if strategy.settings.base != "local":  # the clients' own models change there
-            buffers = strategy.model_buffers
-            trained = {name: array for name, array in before_model.items() if name not in buffers}
-            line["update_norm"] = update_norm(arrays, ArrayRecord(trained))
-            before_model = arrays
         for stage in strategy.stages:
             line |= stage.line() if is_ours(type(stage)) else {}
         refuse_other_keys(line.keys() - figures.keys())
-        for key, text in training_warnings([line], recorder.settings.method).items():
-            if key not in shown and key != "confident_share":
-                log(WARNING, "%s", text)
-                shown.add(key)
-        if "evaluation" not in shown and (proposed := slow_evaluation([*recorder.lines, line])):
-            log(WARNING, "%s", proposed)
-            shown.add("evaluation")
-        recorder.record(
-            line,
-            to_arrays(arrays),
-            state_of(strategy),
-            strategy.local_models,
-            strategy.test_prior,
-        )
-        _follow(strategy, recorder)
-        _show(recorder, watch)
-        if stops(recorder):
-            raise _NoBetterRoundError
-        return None
+        return line
 
-    return after_round
+    def _warn(self, line: Mapping[str, Any]) -> None:
+        """Log what is wrong with a round, each kind of warning once a run."""
+        warnings = training_warnings([line], self.recorder.settings.method)
+        if proposed := slow_evaluation([*self.recorder.lines, line]):
+            warnings["evaluation"] = proposed
+        for key in [key for key in warnings if key not in self._said]:
+            log(WARNING, "%s", warnings[key])
+            self._said.add(key)
+
+
+def _update_norm(
+    strategy: Strategy, before: ArrayRecord, arrays: ArrayRecord
+) -> dict[str, float | None]:
+    """How far a round has moved the weights; with `base = "local"` only clients' own move."""
+    if strategy.settings.base == "local":
+        return {}
+    weights = {name: array for name, array in before.items() if name not in strategy.model_buffers}
+    return {"update_norm": update_norm(arrays, ArrayRecord(weights))}
 
 
 def _surrogate_chance(strategy: Strategy) -> dict[str, float]:
     """The surrogate loss of a model that knows nothing: mean over clients of ln(number of sets)."""
+    if not strategy.can_hold_out:
+        return {}
     registry = strategy.registry
     asked = [one.id for one in registry.reports if one.status == "accepted"]
     counts = [registry.answers[client].values.get("num-sets") for client in asked]
@@ -388,12 +367,13 @@ def _show(recorder: Recorder, watch: Watch | None) -> None:
             watch(recorder.lines)
 
 
-def _follow(strategy: Strategy, recorder: Recorder) -> None:
-    """Show evaluated rounds to the stages that look at them."""
-    for stage in strategy.stages:
-        if stage.follows:
-            recorder.wait()
-            stage.follow(recorder.lines)
+def _follow(strategy: Strategy, recorder: Recorder) -> str | None:
+    """Show evaluated rounds to the stages that look at them; why one of them ends the run."""
+    following = [stage for stage in strategy.stages if stage.follows]
+    if following:
+        recorder.wait()
+    reasons = [stage.follow(recorder.lines) for stage in following]
+    return next((reason for reason in reasons if reason), None)
 
 
 def _about_pseudo_labels(
@@ -407,8 +387,9 @@ def _about_pseudo_labels(
     return score_pseudo_labels(directory.clients, number, setup.label_truths(data))
 
 
-def _figures(strategy: Strategy) -> dict[str, Any]:
-    """The method's own numbers of a round: those of its reports, of its server and of its stage.
+def _reported(strategy: Strategy) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The method's own numbers of a round, by its reports, its server and stages of others; and
+    what every method reports.
 
     Raises
     ------
@@ -417,115 +398,39 @@ def _figures(strategy: Strategy) -> dict[str, Any]:
     """
     record, figures = strategy.record, Figures()
     declared = reports_of(strategy.settings).keys() - OF_ALL.keys()
-    theirs = [stage.line() for stage in strategy.stages if not is_ours(type(stage))]
     reported = {name: value for name, value in record.reported.items() if name in declared}
+    theirs = [stage.line() for stage in strategy.stages if not is_ours(type(stage))]
     for name, value in chain.from_iterable(
         part.items() for part in (reported, record.metrics, *theirs)
     ):
         figures.add(name, value)
-    return dict(figures)
-
-
-def _loss_and_steps(strategy: Strategy) -> dict[str, Any]:
-    """What every method reports, and stages of the framework."""
-    declared = reports_of(strategy.settings).keys() - OF_ALL.keys()
     names = {"loss": "surrogate-loss"} if strategy.can_hold_out else {}
-    return {
+    others = {
         names.get(name, name).replace("-", "_"): value
-        for name, value in strategy.record.reported.items()
+        for name, value in record.reported.items()
         if name not in declared
     }
+    return dict(figures), others
 
 
-# Personal models at the end of a run: the phase, and what a simulation knows of them.
-
-
-def personalize(
+def _finish(
     grid: Grid, strategy: Strategy, recorder: Recorder, data: ServerData
-) -> dict[str, Any]:
-    """Let every client make its personal model; returns the summary's entry."""
-    settings, directory = recorder.settings, recorder.directory
-    if settings.personal == "off":
-        return {}
-    best = recorder.best()
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What stages do after the last round; the summary's entries by ours, and by others."""
+    best, evaluator = recorder.best(), recorder.evaluator
     name, number = (BEST_MODEL, best["round"]) if best else (LAST_MODEL, len(recorder.lines))
-    arrays = directory.load_model(name)[0]
-    if not strategy.registry.clients:  # the run goes on after its last round
-        strategy.registration.register_all(grid)
-        strategy.open(grid)
-    clients = strategy.registry.clients
-    content = Content(arrays, {"round": number})
-    nodes = {client.node_id: content for client in clients}
-    phase = run_phase(grid, nodes, PHASE, settings.round_timeout)
-    failed = phase.failures
-    for client in clients:
-        if client.node_id in failed:
-            log(WARNING, "%s has no personal model: %s", client, failed[client.node_id])
-    about: dict[str, Any] = {
-        "kind": settings.personal,
-        "round": number,
-        "failures": len(failed),
-        "bytes_up": phase.bytes_up,
-        "bytes_down": phase.bytes_down,
-    }
-    answered = [client.partition_id for client in clients if client.node_id not in failed]
-    files = {client: directory.clients / str(client) / PERSONAL_MODEL for client in answered}
-    if not any(file.exists() for file in files.values()):
-        log(INFO, "Personal models are where the clients run.")
-        return {"personal": about}
-    for report in strategy.registry.reports:
+
+    def error(client: int, arrays: Arrays) -> float | None:
+        report = next(one for one in strategy.registry.reports if one.id == client)
         data.complete(report)
-    counts = {report.id: report.class_counts for report in strategy.registry.reports}
-    rows = [
-        _measured(client, file, arrays, counts[client], recorder.evaluator)
-        for client, file in files.items()
-    ]
-    directory.write_json(PERSONAL, {**about, "clients": rows}, indent=None)
-    return {"personal": about | _compared(rows)}
+        if evaluator is None or report.class_counts is None:
+            return None
+        return evaluator.error_in_shares(arrays, np.array(report.class_counts, dtype=np.int64))
 
-
-def _measured(
-    client: int, file: Path, arrays: Arrays, counts: list[int] | None, evaluator: Evaluator | None
-) -> dict[str, Any]:
-    """What a client found, and errors on test points in its class shares."""
-    tuned, facts = load_arrays_of(file)
-    row = {"client": client, **facts}
-    for key in ("personal", "round"):
-        del row[key]
-    if evaluator is not None and counts is not None and len(evaluator.test.points):
-        shares = np.array(counts, dtype=np.int64)
-        row["test_error"] = test_error(evaluator, arrays | tuned, shares)
-        row["global_test_error"] = test_error(evaluator, arrays, shares)
-    return row
-
-
-def test_error(evaluator: Evaluator, arrays: Arrays, counts: Ints) -> float | None:
-    """Percent wrong on test points with a client's class shares."""
-    test = evaluator.test
-    logits = evaluator.logits(arrays, test)
-    matrix = confusion(test.labels, logits.argmax(axis=1), logits.shape[1])
-    present = counts > 0
-    if not present.any() or (matrix.sum(axis=1)[present] == 0).any():
-        return None
-    return prior_error(matrix, counts / counts.sum())
-
-
-def _compared(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Means over the clients whose errors are known, and how many gain and lose.
-
-    Errors on test points count where they are known, else those on labels set aside.
-    """
-    prefix = "test_" if any(row.get("test_error") is not None for row in rows) else ""
-    keys = f"{prefix}error", f"global_{prefix}error"
-    pairs = [(row[keys[0]], row[keys[1]]) for row in rows if row.get(keys[0]) is not None]
-    if not pairs:
-        return {"measured_on": "nothing"}
-    tuned, shared = np.array(pairs).T
-    return {
-        "measured_on": "test points" if prefix else "labels set aside",
-        "clients": len(pairs),
-        "error": float(tuned.mean()),
-        "global_error": float(shared.mean()),
-        "better": int((tuned < shared).sum()),
-        "worse": int((tuned > shared).sum()),
-    }
+    run = Finished(grid, recorder.directory, name, number, error)
+    of_ours: dict[str, Any] = {}
+    of_others: dict[str, Any] = {}
+    for stage in strategy.stages:
+        entries = of_ours if is_ours(type(stage)) else of_others
+        entries |= {**stage.about(), **stage.finish(run)}
+    return of_ours, of_others

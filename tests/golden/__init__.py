@@ -1,1 +1,1 @@
-"""Does the program still give the same bits? Kept while the code is being moved."""
+"""Does the program still give the numbers that it has given before?"""

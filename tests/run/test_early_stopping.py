@@ -1,6 +1,7 @@
 """``stop-after``: a run that ends early is the longer one up to that round, bit for bit."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.run_files.store import BEST_MODEL
+from fedul_flwr.federated.stage import Finished, ServerStage, Stage
 from tests.support.refusals import refuses
 from tests.support.runs import cut_off, last_model, metrics, resume, same, train
 
@@ -71,6 +73,32 @@ def test_a_run_that_resumes_ends_in_the_same_round(whole: Path, tmp_path: Path) 
     assert metrics(cut) == metrics(straight)
     assert same(cut, straight)
     assert last_model(cut).keys() == last_model(whole).keys()
+
+
+class AtServer(ServerStage):
+    follows = True
+
+    def follow(self, lines: Sequence[Mapping[str, Any]]) -> str | None:
+        return "three rounds are enough" if len(lines) >= 3 else None
+
+    def finish(self, run: Finished) -> Mapping[str, Any]:
+        return {"chosen": run.round}
+
+
+class Impatient(Stage):
+    server = AtServer
+
+
+def test_any_stage_can_end_a_run_and_do_what_comes_after_it(whole: Path, tmp_path: Path) -> None:
+    flat = {**FLAT, "stage": f"{__name__}:Impatient", "output": str(tmp_path / "run")}
+    stopped = train(settings_of(flat), CLIENTS)
+    assert metrics(stopped) == metrics(whole)[:3]
+    rounds = [line["validation_error"] for line in metrics(whole)[:3]]
+    summary = json.loads((stopped / "summary.json").read_text())
+    assert summary["chosen"] == 1 + rounds.index(min(rounds))
+    assert "stopped_early" not in summary
+    with refuses("run-exists"):
+        resume(stopped, CLIENTS)
 
 
 def test_without_a_criterion_there_is_nothing_to_stop_by() -> None:

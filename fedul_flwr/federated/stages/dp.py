@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from logging import INFO, WARNING
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -41,6 +41,9 @@ from fedul_flwr.federated.sums.vector import fewest_summed
 from fedul_flwr.secure.noise import fresh_gaussians, gaussian_epsilon
 from fedul_flwr.secure.sharing import quorum
 from fedul_flwr.secure.words import step_size
+
+if TYPE_CHECKING:
+    from torch import nn
 
 COVERS = "all data of one client, in the models of all rounds; no other message or figure of it"
 """The data that epsilon covers."""
@@ -327,8 +330,8 @@ class DifferentialPrivacy(Stage):
             )
 
     @classmethod
-    def check_model(cls, settings: RunConfig, model: Any) -> None:
-        """Refuse statistics of batch norm, which get no noise."""
+    def fits(cls, settings: RunConfig, model: nn.Module) -> None:
+        """Refuse batch norm, whose statistics would leave without noise."""
         if any(True for _ in model.buffers()):
             clipping = settings[DPSettings].clipping
             why = f"dp.clipping = {clipping!r} adds no noise to batch norm: choose one without"

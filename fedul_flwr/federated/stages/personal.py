@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from logging import INFO, WARNING
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from flwr.common import log
 
 from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.methods import PARTLY_LABELED, find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.local_data import own_data, refuse_unwritable
+from fedul_flwr.data.run_files.store import PERSONAL as PERSONAL_ERRORS
 from fedul_flwr.data.run_files.store import PERSONAL_MODEL
-from fedul_flwr.data.safe_files import save_arrays
+from fedul_flwr.data.safe_files import load_arrays_of, save_arrays
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.split import label_scenario
 from fedul_flwr.data.types import Content, OwnPoints
 from fedul_flwr.federated.client_data import file_of
+from fedul_flwr.federated.grid import run_phase
 from fedul_flwr.federated.messages import LEARNED, PERSONAL
-from fedul_flwr.federated.stage import ClientStage, Stage
+from fedul_flwr.federated.stage import ClientStage, Finished, ServerStage, Stage
 
 if TYPE_CHECKING:
     from torch import nn
@@ -47,10 +53,74 @@ class AtClient(ClientStage):
         refuse_unwritable(_file(self.client).parent, "Its personal model")
 
 
+class AtServer(ServerStage):
+    """Asks for the models after the last round, and compares those of a simulation."""
+
+    def finish(self, run: Finished) -> Mapping[str, Any]:
+        """Let every client make its model; the summary's entry."""
+        strategy, settings = self.strategy, self.settings
+        arrays = run.directory.load_model(run.model)[0]
+        if not strategy.registry.clients:  # the run goes on after its last round
+            strategy.registration.register_all(run.grid)
+            strategy.open(run.grid)
+        clients = strategy.registry.clients
+        content = Content(arrays, {"round": run.round})
+        nodes = {client.node_id: content for client in clients}
+        phase = run_phase(run.grid, nodes, PERSONAL, settings.round_timeout)
+        for client in clients:
+            if client.node_id in phase.failures:
+                log(WARNING, "%s has no personal model: %s", client, phase.failures[client.node_id])
+        about: dict[str, Any] = {
+            "kind": settings.personal,
+            "round": run.round,
+            "failures": len(phase.failures),
+            "bytes_up": phase.bytes_up,
+            "bytes_down": phase.bytes_down,
+        }
+        answered = [client.partition_id for client in clients if client.node_id in phase.answers]
+        folder = run.directory.clients
+        files = {client: folder / str(client) / PERSONAL_MODEL for client in answered}
+        if not any(file.exists() for file in files.values()):
+            log(INFO, "Personal models are where the clients run.")
+            return {"personal": about}
+        rows = []
+        for client, file in files.items():
+            tuned, facts = load_arrays_of(file)
+            row = {"client": client, **facts}
+            for key in ("personal", "round"):
+                del row[key]
+            row["test_error"] = run.error(client, arrays | tuned)
+            row["global_test_error"] = run.error(client, arrays)
+            rows.append(row)
+        run.directory.write_json(PERSONAL_ERRORS, {**about, "clients": rows}, indent=None)
+        return {"personal": about | _compared(rows)}
+
+
+def _compared(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means over the clients whose errors are known, and how many gain and lose.
+
+    Errors on test points count where they are known, else those on labels set aside.
+    """
+    prefix = "test_" if any(row["test_error"] is not None for row in rows) else ""
+    keys = f"{prefix}error", f"global_{prefix}error"
+    pairs = [(row[keys[0]], row[keys[1]]) for row in rows if row[keys[0]] is not None]
+    if not pairs:
+        return {"measured_on": "nothing"}
+    tuned, shared = np.array(pairs).T
+    return {
+        "measured_on": "test points" if prefix else "labels set aside",
+        "clients": len(pairs),
+        "error": float(tuned.mean()),
+        "global_error": float(shared.mean()),
+        "better": int((tuned < shared).sum()),
+        "worse": int((tuned > shared).sum()),
+    }
+
+
 class Personal(Stage):
     """With setting `personal`."""
 
-    client = AtClient
+    server, client = AtServer, AtClient
 
     @classmethod
     def is_on(cls, settings: RunConfig) -> bool:
@@ -58,21 +128,24 @@ class Personal(Stage):
         return settings.personal != "off"
 
     @classmethod
-    def check_model(cls, settings: RunConfig, model: Any) -> None:
-        """Refuse a network without the part that is made, and clients without a target."""
+    def fits(cls, settings: RunConfig, model: nn.Module) -> None:
+        """Refuse a network without the part that is to be personal, or clients without targets."""
         from fedul_flwr.learning.network import tracking_layers
         from fedul_flwr.models.parts import feature_layer
 
         if settings.personal == "norm" and not tracking_layers(model):
-            network = f"model = {settings.model!r}"
-            why = f"needs batch norm, and {network} has none; choose 'head' or 'cnn2'"
+            why = (
+                f"needs batch norm, and model = {settings.model!r} has none; choose 'head' or "
+                "'cnn2'"
+            )
             raise setting_error("personal", "norm", why, "model-unfit")
-        if settings.personal == "head":
-            feature_layer(model)  # refuses a model without one
-            kind = find_method(settings.method).data
-            if kind in PARTLY_LABELED and label_scenario(settings) == "server":
-                why = "needs labels or sets at clients, and only the server has labels"
-                raise setting_error("personal", "head", why, "setting-needs-labels")
+        if settings.personal != "head":
+            return
+        feature_layer(model)  # refuses a model without one
+        kind = find_method(settings.method).data
+        if kind in PARTLY_LABELED and label_scenario(settings) == "server":
+            why = "needs labels or sets at clients, and only the server has labels"
+            raise setting_error("personal", "head", why, "setting-needs-labels")
 
 
 def make_personal(client: Any, content: Content) -> None:
