@@ -54,9 +54,14 @@ class ServerStage:
 
     def __init__(self, strategy: Any) -> None:
         self.strategy = strategy
-        self.settings: RunConfig = strategy.settings
         self.state: dict[str, Any] = {}
         """Arrays and numbers, by name, that a resumed run needs: what it is at first, and has."""
+
+    @property
+    def settings(self) -> RunConfig:
+        """The run's settings."""
+        settings: RunConfig = self.strategy.settings
+        return settings
 
     def open(self, grid: Grid) -> None:
         """Do what comes before the first round of this program."""

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
     FedAvg,
     FedProx,
+    Result,
 )
 from flwr.serverapp.strategy import (
     Strategy as FlowerStrategy,
@@ -55,7 +56,7 @@ from fedul_flwr.federated.combine import (
     refuse_non_finite,
     strip,
 )
-from fedul_flwr.federated.grid import RoundLog, RoundRecord, SampledGrid
+from fedul_flwr.federated.grid import RoundLog, RoundRecord, SampledGrid, polled
 from fedul_flwr.federated.members import ClientRegistry, ClientReport, Registration
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -102,9 +103,10 @@ class Strategy(FlowerStrategy):
     ----------
     settings : the run's settings, with ``selection`` resolved.
     base : the strategy that aggregates.
-    nodes : nodes that take part in round 1, with the clients that they say they run, as
-        :func:`fedul_flwr.federated.nodes.find_nodes` returns them; others may join later.
     setup : what clients are told in phase ``setup``.
+    nodes : nodes that take part in round 1, with the clients that they say they run, as
+        :func:`fedul_flwr.federated.nodes.find_nodes` returns them; others may join later. By
+        default they are looked for before round 1.
     buffers : names of arrays that are averaged but kept from the base (batch-norm statistics: an
         adaptive base could turn a variance negative).
     trainer : for methods that train at the server.
@@ -144,13 +146,12 @@ class Strategy(FlowerStrategy):
         self,
         settings: RunConfig,
         base: FlowerStrategy,
-        nodes: Mapping[int, int | None],
         setup: Content,
         *,
+        nodes: Mapping[int, int | None] | None = None,
         buffers: frozenset[str] = frozenset(),
         trainer: ServerTrainer | None = None,
     ) -> None:
-        self.settings = settings
         self.base = base
         self.model_buffers = buffers
         self.trainer = trainer
@@ -167,6 +168,7 @@ class Strategy(FlowerStrategy):
         self.sums = SecureSums(self.registry) if settings.has_sums else None
         self.stages = [stage.server(self) for stage in stages_of(settings)]
         self._made: ArrayRecord | None = None
+        self._is_wrapped = True  # until it starts itself
         self.on_summed: Callable[[], object] = lambda: None
         self.local_models: list[Arrays] = []
         self.grid: Grid  # not there before `configure_train`
@@ -329,6 +331,11 @@ class Strategy(FlowerStrategy):
     # For methods
 
     @property
+    def settings(self) -> RunConfig:
+        """The run's settings."""
+        return self.registry.settings
+
+    @property
     def record(self) -> RoundRecord:
         """The record of the current round."""
         return self.rounds.record
@@ -382,10 +389,44 @@ class Strategy(FlowerStrategy):
 
     # Flower's hooks
 
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run the rounds by Flower's ``start``.
+
+        Parameters
+        ----------
+        initial_arrays : the first model; by default that of the settings, with weights drawn from
+            the setting ``seed``.
+        """
+        self.registry.begin(self.round_offset + num_rounds, timeout)
+        self._is_wrapped = False
+        if initial_arrays is None:
+            from fedul_flwr.learning.local import dump_arrays
+
+            initial_arrays = to_record(dump_arrays(self.registry.fresh_model()))
+        configs = train_config, evaluate_config
+        return super().start(
+            polled(grid), initial_arrays, num_rounds, timeout, *configs, evaluate_fn
+        )
+
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The messages of a round by the base, none if no client trains in it."""
+        if "clipping_norm" in config:  # a strategy around this one adds noise for clipped updates
+            raise UserError(
+                f"The clients of {self.settings.method!r} do not clip their updates: take a "
+                "strategy of Flower's that clips at the server.",
+                "method-mismatch",
+            )
         self.grid = grid
         if server_round == 1:  # of a run that resumes, too
             self.open(grid)
@@ -446,7 +487,10 @@ class Strategy(FlowerStrategy):
         if self._made is not None:
             return self._made, None
         arrays, metrics = self.combine(server_round, replies)
-        return self.after_train(arrays), metrics
+        model = self.after_train(arrays)
+        if self._is_wrapped:  # by one of Flower's, such as for privacy, which adds in place
+            model = ArrayRecord({k: Array(np.array(array.numpy())) for k, array in model.items()})
+        return model, metrics
 
     def combine(
         self, server_round: int, replies: Iterable[Message]
@@ -515,6 +559,10 @@ class Strategy(FlowerStrategy):
             return
         log(INFO, "\t├──> %s around %s", type(self).__name__, type(self.base).__name__)
         self.base.summary()
+        by = "their points" if self.settings.client_weights == "examples" else "equal shares"
+        log(INFO, "\t├──> Clients count by %s in the mean", by)
+        if self.stage(HeldOut) is None:
+            log(INFO, "\t└──> Clients evaluate nothing")
 
     # Inside
 

@@ -65,9 +65,8 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
         setup.start_elsewhere(model, settings, data.shape.class_names)
         weights = dump_arrays(model)
     directory.remove_clients()
-    strategy = strategy_class(
-        settings, build_base(settings), nodes, setup.client_setup(settings, data, directory)
-    )
+    for_clients = setup.client_setup(settings, data, directory)
+    strategy = strategy_class(settings, build_base(settings), for_clients, nodes=nodes)
     setup.write_scaling_once_known(strategy, directory, data, run.scaling)
     setup.describe(directory, settings, data, None, model, grid)
     warnings = show_split(directory, data, settings)

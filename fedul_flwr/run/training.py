@@ -221,8 +221,8 @@ def train(
     strategy = strategy_class(
         settings,
         build_base(settings),
-        nodes,
         for_clients,
+        nodes=nodes,
         buffers=frozenset(buffers if settings.base != "local" else ()),  # it averages nothing
         trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )

@@ -71,7 +71,7 @@ def rounds_by_hand(settings: Settings, when: str, **more: Any) -> list[float]:
     """The model's weight after each of three rounds, at first 1."""
     config = settings(**AT_SERVER, method="fixmatch", **{"server.when": when}, **more)
     trainer = cast(ServerTrainer, AddsOne())
-    strategy = Strategy(config, build_base(config), {}, Content(), trainer=trainer)
+    strategy = Strategy(config, build_base(config), Content(), trainer=trainer)
     strategy.registry.clients = [ClientRef(0, FIRST_NODE_ID)]
     strategy.registry.answers = {0: Content(values={"num-points": 1000})}
     grid, model = InProcessGrid(ClientApp(), 1, {}), to_record({"w": np.ones(1)})
