@@ -28,13 +28,6 @@ class GivenLabels(kit.Strategy):
 
     policy_class = kit.LabeledClientStages
 
-    @classmethod
-    def validate(cls, settings: kit.RunConfig) -> None:
-        """Also refuse settings about clients' models if labels are at the server."""
-        super().validate(settings)
-        if learns_at_server(settings):
-            require(settings, *AT_SERVER)
-
 
 class GivenLabelsClient(kit.SemiSupervisedClient):
     """Trains on all of its labeled points in every round; they do not arrive in steps."""
@@ -42,6 +35,12 @@ class GivenLabelsClient(kit.SemiSupervisedClient):
     def task(self, round: kit.Round) -> kit.Task:
         """The labeled points."""
         return labeled_task(self.data, self.data.labeled, round)
+
+
+def check_settings(settings: kit.RunConfig) -> None:
+    """Refuse settings about clients' models if labels are at the server."""
+    if learns_at_server(settings):
+        require(settings, *AT_SERVER)
 
 
 METHOD = kit.Method(
@@ -59,4 +58,5 @@ METHOD = kit.Method(
     ),
     data="partly-labeled",
     server_alone=learns_at_server,
+    check=check_settings,
 )

@@ -87,30 +87,6 @@ class FedMatchStrategy(kit.Strategy):
         kit.only_with("closed-form.every", 0, AUTO, why="it trains models in parts"),
     )
 
-    @classmethod
-    def validate(cls, settings: kit.RunConfig) -> None:
-        """Also refuse helpers in secure sums, and steps that diverge."""
-        super().validate(settings)
-        options = settings[FedMatchSettings]
-        if settings.sums_updates and options.helpers:
-            raise kit.UserError(
-                f"Setting fedmatch.helpers = {options.helpers}: a helper is a single client's "
-                "model, which nobody reads with secure-sum = 'on'; choose 0.",
-                "method-mismatch",
-                setting="fedmatch.helpers",
-            )
-        l2 = options.l2_weight if options.decomposition else 0.0
-        # Gradient descent on λ_L2·‖σ − ψ‖² converges for smaller steps only (Polyak 1964).
-        limit = (1 + settings.momentum) / l2 if l2 else math.inf
-        chosen = "learning-rate" not in unresolved(settings)
-        if settings.optimizer == "sgd" and chosen and settings.learning_rate >= limit:
-            raise kit.UserError(
-                f"Setting learning-rate = {settings.learning_rate}: with fedmatch.l2-weight = {l2} "
-                f"psi would overshoot sigma in every step; it must be below {limit:g}.",
-                "setting-out-of-range",
-                setting="learning-rate",
-            )
-
     @property
     def parts(self) -> Parts:
         """The server's parts; empty before they are first needed."""
@@ -195,6 +171,29 @@ def shown_by_helpers(settings: kit.RunConfig) -> Iterator[str]:
         )
 
 
+def check_settings(settings: kit.RunConfig) -> None:
+    """Refuse helpers in secure sums, and steps that diverge."""
+    options = settings[FedMatchSettings]
+    if settings.sums_updates and options.helpers:
+        raise kit.UserError(
+            f"Setting fedmatch.helpers = {options.helpers}: a helper is a single client's "
+            "model, which nobody reads with secure-sum = 'on'; choose 0.",
+            "method-mismatch",
+            setting="fedmatch.helpers",
+        )
+    l2 = options.l2_weight if options.decomposition else 0.0
+    # Gradient descent on λ_L2·‖σ − ψ‖² converges for smaller steps only (Polyak 1964).
+    limit = (1 + settings.momentum) / l2 if l2 else math.inf
+    chosen = "learning-rate" not in unresolved(settings)
+    if settings.optimizer == "sgd" and chosen and settings.learning_rate >= limit:
+        raise kit.UserError(
+            f"Setting learning-rate = {settings.learning_rate}: with fedmatch.l2-weight = {l2} "
+            f"psi would overshoot sigma in every step; it must be below {limit:g}.",
+            "setting-out-of-range",
+            setting="learning-rate",
+        )
+
+
 METHOD = kit.Method(
     name="fedmatch",
     line="FedMatch: consistency with similar clients' models, in two parts sent sparsely.",
@@ -214,4 +213,5 @@ METHOD = kit.Method(
     unprotected=shown_by_helpers,
     needs_labels=False,
     stages=(PartsTravel,),
+    check=check_settings,
 )

@@ -47,13 +47,6 @@ class XCLPStrategy(kit.Strategy):
     policy: XCLPClients
     goes_with = (kit.NOT_ALONE,)
 
-    @classmethod
-    def validate(cls, settings: kit.RunConfig) -> None:
-        """Also warn if the server sees all codes, and log the differential privacy."""
-        super().validate(settings)
-        log_privacy(settings)
-        warn_of_plaintext(settings[XCLPSettings])
-
     def choose_clients(self, round: kit.RoundAtServer) -> Sequence[kit.ClientRef]:
         """The sampled clients that did not drop out of the propagation."""
         chosen = super().choose_clients(round)
@@ -107,6 +100,12 @@ def shown_by_comparisons(settings: kit.RunConfig) -> Iterator[str]:
     yield "Owners see how many points and labels others have, and how many labels of each class."
 
 
+def warn_of_privacy(settings: kit.RunConfig) -> None:
+    """Warn if the server sees all codes, and log the differential privacy."""
+    log_privacy(settings)
+    warn_of_plaintext(settings[XCLPSettings])
+
+
 METHOD = kit.Method(
     name="xclp",
     line="Labels spread across clients in every round by similar features, under encryption.",
@@ -118,4 +117,5 @@ METHOD = kit.Method(
     settings=(kit.LabelSettings, kit.PseudoLabelSettings, XCLPSettings, kit.WeakViewSettings),
     data="partly-labeled",
     unprotected=shown_by_comparisons,
+    check=warn_of_privacy,
 )

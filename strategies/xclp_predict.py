@@ -18,6 +18,7 @@ from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.shared import starts_from_names
 from fedul_flwr.data.types import count
 from fedul_flwr.federated.members import ClientReport
+from fedul_flwr.federated.stage import open_all
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, LABEL, LAST, NAMES, PREVIOUS_LABELS, UNOPENED
 from fedul_flwr.propagation.server import (
@@ -114,30 +115,6 @@ class XCLPPredict(kit.Strategy):
         return self.settings[XCLPPredictSettings]
 
     @classmethod
-    def validate(cls, settings: kit.RunConfig) -> None:
-        """Refuse model features without a model, and predictions without points to predict."""
-        super().validate(settings)
-        log_privacy(settings)
-        warn_of_plaintext(settings[XCLPSettings])
-        options = settings[XCLPPredictSettings]
-        if (why := options.why_no_names(settings)) is not None:
-            key, needed = why
-            raise kit.UserError(
-                f"Setting xclp-predict.nearest-names = {options.nearest_names} needs {key} = "
-                f"{needed}.",
-                "setting-needs-setting",
-                setting=key,
-            )
-        labels = settings[kit.LabelSettings]
-        if not (options.use_unlabeled or labels.new_fraction > 0 or labels.split):
-            raise kit.UserError(
-                "Setting xclp-predict.use-unlabeled = false leaves no point to label: "
-                "set labels.new-fraction above 0.",
-                "setting-needs-setting",
-                setting="xclp-predict.use-unlabeled",
-            )
-
-    @classmethod
     def needs_model(cls, settings: kit.RunConfig) -> bool:
         """Whether features come from a model."""
         return settings[XCLPPredictSettings].features == "model"
@@ -150,7 +127,7 @@ class XCLPPredict(kit.Strategy):
         weights : the model for the features; empty for pixels.
         """
         self.registration.register_all(grid)
-        self.open(grid)
+        open_all(self.stages, grid)
         groups = self.groups()
         for members in groups:
             sizes = [self.policy.compared[member.partition_id] for member in members]
@@ -242,6 +219,28 @@ def _check_reply(client: kit.ClientRef, answer: kit.Content) -> None:
         raise kit.BadMessageError(f"A message came with no valid {UNOPENED}.")
 
 
+def check_settings(settings: kit.RunConfig) -> None:
+    """Refuse model features without a model, and predictions without points to predict."""
+    log_privacy(settings)
+    warn_of_plaintext(settings[XCLPSettings])
+    options = settings[XCLPPredictSettings]
+    if (why := options.why_no_names(settings)) is not None:
+        key, needed = why
+        raise kit.UserError(
+            f"Setting xclp-predict.nearest-names = {options.nearest_names} needs {key} = {needed}.",
+            "setting-needs-setting",
+            setting=key,
+        )
+    labels = settings[kit.LabelSettings]
+    if not (options.use_unlabeled or labels.new_fraction > 0 or labels.split):
+        raise kit.UserError(
+            "Setting xclp-predict.use-unlabeled = false leaves no point to label: "
+            "set labels.new-fraction above 0.",
+            "setting-needs-setting",
+            setting="xclp-predict.use-unlabeled",
+        )
+
+
 METHOD = kit.Method(
     name="xclp-predict",
     line="The same once, without training: labels for clients' points, and no model.",
@@ -256,4 +255,5 @@ METHOD = kit.Method(
     unprotected=shown_by_comparisons,
     can_sum=False,
     trains=False,
+    check=check_settings,
 )

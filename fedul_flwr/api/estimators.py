@@ -7,9 +7,10 @@ import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from logging import ERROR
 from numbers import Integral
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +23,7 @@ from fedul_flwr.api.input_data import (
     Rules,
     as_array,
     check_parameters,
+    flat_settings,
     is_of,
     missing_values,
     stored_points,
@@ -29,7 +31,7 @@ from fedul_flwr.api.input_data import (
     unmasked,
 )
 from fedul_flwr.arrays import Floats, Ints, blocks
-from fedul_flwr.config.base import checked_prior, in_order, is_named, without_exit
+from fedul_flwr.config.base import Scalar, checked_prior, in_order, is_named, without_exit
 from fedul_flwr.config.method_settings import FedULSettings, PropagationSettings
 from fedul_flwr.config.sections import HeadSettings
 from fedul_flwr.config.shared import SharedSettings, TrainingSettings
@@ -37,10 +39,9 @@ from fedul_flwr.data.class_labels import class_labels
 from fedul_flwr.data.class_priors import class_masses, floored
 from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.saying_columns import SAID, saying_feature
-from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_priors import check_sets, identifiable_directions
 from fedul_flwr.data.standardize import Scaling, moments, scaled, scaling_by
-from fedul_flwr.data.types import UNLABELED, Inputs, Propagated
+from fedul_flwr.data.types import UNLABELED, Inputs, Propagated, UnlabeledSets
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.closed_form import (
     fit_gaussians,
@@ -330,44 +331,58 @@ class FedULClassifier(_Classifier):
         return LocalPlan(**values, device=choose_device(self.device))
 
     def _train(self, points: Inputs, sets: Ints, priors: Floats, owners: list[Ints]) -> None:
-        import torch
-
-        from fedul_flwr.learning.batches import point_batches
-        from fedul_flwr.learning.local import dump_arrays, load_arrays, train_local
-        from fedul_flwr.learning.task import Task, on_logits
-        from fedul_flwr.models import build_model
-        from fedul_flwr.surrogate import SurrogateLoss
+        from fedul_flwr.api.own_client import CheckedSetsClient
+        from fedul_flwr.api.own_strategy import built_strategy, plain_mean
+        from fedul_flwr.engine.in_process import InProcessGrid, task_identity
+        from fedul_flwr.engine.shell import flower_logs
+        from fedul_flwr.federated.messages import to_arrays, to_record
+        from fedul_flwr.federated.nodes import DataShape
+        from fedul_flwr.federated.owner.door import make_client_app
+        from fedul_flwr.learning.local import dump_arrays, load_arrays
 
         if self.batch_size == 0:
             raise ValueError("batch_size = 0: must be at least 1.")
-        points, plan, seed = self._standardized(points), self._plan(), self._seed()
-        prior = torch.from_numpy(self._test_prior)
-        tasks = []
+        points = self._standardized(points)
+        clients = []
         for numbers in owners:
             rows = np.flatnonzero(np.isin(sets, numbers))
             set_numbers = np.searchsorted(numbers, sets[rows])
-            sizes = np.bincount(set_numbers, minlength=len(numbers))
-            loss = SurrogateLoss(
-                torch.from_numpy(priors[numbers]),
-                torch.from_numpy(sizes),
-                prior,
-                kind=self.surrogate_loss,
+            clients.append(
+                CheckedSetsClient(UnlabeledSets(points, rows, set_numbers, priors[numbers]))
             )
-            batches = point_batches(points, rows, set_numbers, plan)
-            tasks.append(Task(batches, on_logits(loss)))
-        self.model_ = build_model(self.model, points.shape[1:], priors.shape[1], seed=seed)
-        self.losses_ = []
-        for number in range(1, self.rounds + 1):
-            start = {name: array.copy() for name, array in dump_arrays(self.model_).items()}
-            finals, losses = [], []
-            for client, task in enumerate(tasks):
-                load_arrays(self.model_, start)
-                rng = stream(seed, "local", number, client)
-                losses.append(train_local(self.model_, task, plan, rng).loss)
-                finals.append({n: a.copy() for n, a in dump_arrays(self.model_).items()})
-            load_arrays(self.model_, _mean(finals))
-            self.losses_.append(float(np.mean(losses)))
+        shape = DataShape(points.shape[1:], tuple(map(str, range(priors.shape[1]))))
+        strategy = built_strategy(plain_mean(), shape, self._settings())
+        self.model_ = strategy.registry.fresh_model()
+        first = to_record(dump_arrays(self.model_))
+        app = make_client_app(
+            lambda context: clients[int(context.node_config["partition-id"])].bind(context)
+        )
+        # An estimator prints nothing.
+        with task_identity(), flower_logs(ERROR), redirect_stdout(io.StringIO()):
+            grid = InProcessGrid(app, len(owners), {}, raises=True)
+            result = strategy.start(grid, first, int(self.rounds))
+        load_arrays(self.model_, to_arrays(result.arrays))
         self.model_.eval()
+        rounds = result.train_metrics_clientapp.values()
+        self.losses_ = [float(cast(float, metrics["loss"])) for metrics in rounds]
+
+    def _settings(self) -> dict[str, Scalar]:
+        return flat_settings(
+            {
+                "method": "fedul",
+                "fedul": {"surrogate_loss": self.surrogate_loss},
+                # The loss of the authors' code takes none.
+                "test_prior": self._test_prior.tolist() if self.surrogate_loss == "nll" else None,
+                "seed": self._seed(),
+                "device": self.device,
+                "model": self.model,
+                "augment": "none",
+                "precision": "float32",
+                "client_weights": "uniform",
+                "client_threads": 0,
+                **{name: value for name, value in vars(self).items() if name in _OF_PLAN},
+            }
+        )
 
     def _prior(self, priors: Floats, sizes: Ints) -> Floats:
         if self.test_prior is None:
@@ -461,17 +476,6 @@ def _check(priors: Floats, sizes: Ints, owners: list[Ints]) -> None:
             f"the sets determine {directions} of the {num_classes - 1} ratios of class "
             "posteriors: more sets, or sets that differ more in their classes, are needed"
         )
-
-
-def _mean(models: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Mean of the clients' arrays, as Flower's FedAvg computes it; counters stay."""
-    share = 1 / len(models)
-    return {
-        name: first
-        if first.dtype.kind in "iu"
-        else sum((model[name] * share for model in models), start=np.zeros_like(first))
-        for name, first in models[0].items()
-    }
 
 
 _GRAPH_RULES: Rules = {

@@ -30,6 +30,7 @@ from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import (
     DATA,
+    AnySetsData,
     ClientData,
     ClientState,
     PartlyLabeledData,
@@ -103,6 +104,10 @@ class _SetsInMemory(UnlabeledSetData):
             return self.content
         by_class = dict(zip(self.classes, priors.T, strict=True))
         return replace(self.content, priors=_by_name(by_class, self.class_names).T)
+
+
+class _AnySetsInMemory(_SetsInMemory, AnySetsData):
+    pass
 
 
 class _PointsInMemory(PartlyLabeledData):
@@ -227,6 +232,21 @@ class FedULClient(OwnClient):
         classes = [*map(str, getattr(priors, "columns", ()))]
         are_numbers = classes == [*map(str, range(len(classes)))]
         super().__init__(content, () if are_numbers else tuple(classes))
+
+
+class CheckedSetsClient(OwnClient):
+    """A client of FedUL whose sets were checked with those of all clients: one is enough.
+
+    Parameters
+    ----------
+    sets : its sets.
+    """
+
+    method = "fedul"
+    data_class = _AnySetsInMemory
+
+    def __init__(self, sets: UnlabeledSets) -> None:
+        super().__init__(sets, ())
 
 
 class _PartlyLabeledClient(OwnClient):

@@ -53,6 +53,7 @@ class Method:
     needs_labels : whether somebody must have a label, also if the first weights (``start-from``)
         tell classes apart.
     can_sum : whether a sum of its clients' models is all that the server needs (``secure-sum``).
+    check : refuses settings with which it does not go, where no rule of its strategy says so.
     server_alone : whether the server trains alone in a run with given settings, and no client takes
         part.
     stages : classes of :class:`fedul_flwr.federated.stage.Stage` that its runs also have, or
@@ -72,6 +73,7 @@ class Method:
     updates: bool = True
     needs_labels: bool = True
     can_sum: bool = True
+    check: Callable[[Any], None] = lambda _: None
     server_alone: Callable[[Any], bool] = lambda _: False
     stages: tuple[str | type, ...] = ()
     unprotected: Callable[[Any], Iterable[str]] = lambda _: ()

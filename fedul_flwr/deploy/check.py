@@ -40,6 +40,7 @@ from fedul_flwr.federated.owner.door import Door, build_client
 from fedul_flwr.federated.owner.ledger import Ledger, ledger_file
 from fedul_flwr.federated.owner.log import refuse_unwritable
 from fedul_flwr.federated.payload import EVALUATE, TRAIN, WEIGHTS
+from fedul_flwr.federated.strategy import validate
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.run.resolve_settings import choose_selection, choose_test_prior, resolve_auto
 from fedul_flwr.run.server_data import named_shape, open_server_data, refuse_other_form
@@ -66,9 +67,8 @@ def check_owner(
     settings, otherwise = _settings(overrides, base_dir)
     shape = _shape(settings, class_names, input_shape)
     refuse_other_form(settings, shape)
-    strategy = find_method(settings.method).strategy_class
-    settings, _ = resolve_auto(settings, strategy, shape)
-    otherwise, _ = resolve_auto(otherwise, strategy, shape)
+    settings, _ = resolve_auto(settings, shape)
+    otherwise, _ = resolve_auto(otherwise, shape)
     client, answer = _prepared(where, settings, shape)
     yield "Your data, for your eyes only:"
     for part in (client.data, *client.stages):
@@ -144,7 +144,7 @@ def _settings(overrides: Mapping[str, Any], base_dir: Path) -> tuple[RunConfig, 
             setting="client-data",
         )
     strategy = find_method(settings.method).strategy_class
-    strategy.validate(settings)
+    validate(settings)
 
     def resolved(has_validation: bool) -> RunConfig:
         chosen = choose_selection(settings, strategy.can_hold_out, has_validation=has_validation)

@@ -144,6 +144,7 @@ class InProcessGrid(LocalGrid):
     Parameters
     ----------
     lanes : in which clients train side by side; ``None`` for one after the other.
+    raises : whether an exception in a client leaves the grid, in place of an error reply.
     """
 
     def __init__(
@@ -153,8 +154,11 @@ class InProcessGrid(LocalGrid):
         run_config: dict[str, Any],
         message_log: MessageLog | None = None,
         lanes: Lanes | None = None,
+        *,
+        raises: bool = False,
     ) -> None:
         super().__init__(num_supernodes, run_config)
+        self._raises = raises
         self._client_app = client_app
         self._message_log = message_log
         self._lanes = lanes
@@ -182,6 +186,8 @@ class InProcessGrid(LocalGrid):
         return reply
 
     def _reply(self, message: Message, context: Context) -> Message:
+        if self._raises:
+            return self._client_app(message=message, context=context)
         reply, trace = answered(self._client_app, message, context)
         self.log_once(trace)
         return reply

@@ -22,7 +22,6 @@ import numpy as np
 import psutil
 from filelock import FileLock, Timeout
 
-from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, keys_in_use, resolve
 from fedul_flwr.data.run_files.records import Line
 from fedul_flwr.data.run_files.store import ENVIRONMENT, SUMMARY, RunDirectory
@@ -50,6 +49,7 @@ from fedul_flwr.experiments.studies import (
 )
 from fedul_flwr.experiments.trial import Log, Trial, one_line, prepare_directory
 from fedul_flwr.experiments.trial_plan import Overrides, Plan, slug
+from fedul_flwr.federated.strategy import validate
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -158,7 +158,7 @@ class RowSearch:
     def config(self, flat: Overrides, output: Path | None = None) -> RunConfig:
         """Check the settings of a trial."""
         config = resolve({**flat, "output": ""}, Path.cwd())
-        find_method(config.method).strategy_class.validate(config)
+        validate(config)
         return config.model_copy(update={"output": "" if output is None else str(output)})
 
     def candidates(self) -> Iterator[Candidate]:

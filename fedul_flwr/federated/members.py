@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from logging import INFO, WARNING
-from typing import cast
+from typing import Any, cast
 
 from flwr.common import log
 from flwr.serverapp import Grid
@@ -23,6 +23,7 @@ from fedul_flwr.federated.messages import (
     BECAUSE,
     DESCRIBE,
     DIGEST,
+    SETTINGS,
     SETUP,
     SETUP_BEFORE,
     WAITING,
@@ -37,7 +38,9 @@ from fedul_flwr.federated.nodes import (
     ClientRef,
     Owners,
     check_description,
+    find_nodes,
     refuse_odd,
+    settings_text,
 )
 from fedul_flwr.federated.payload import Declared, Sizes, check_answer
 
@@ -85,6 +88,7 @@ class ClientRegistry:
     clients : in the order of their partitions.
     answers : their answers to phase ``setup``, by partition.
     failed : clients that have not answered since their last setup and may have lost their state.
+    fewest_nodes : nodes to wait for before round 1, where they are not known when it is built.
     fewest_sampled : fewest clients of a round, whatever `fraction-train` says.
     """
 
@@ -101,7 +105,7 @@ class ClientRegistry:
         self.clients: list[ClientRef] = []
         self.answers: dict[int, Content] = {}
         self.failed: set[ClientRef] = set()
-        self.fewest_sampled = 1
+        self.fewest_nodes = self.fewest_sampled = 1
         self._absent: frozenset[ClientRef] = frozenset()
         self._reports: dict[int, ClientReport] = {}
 
@@ -120,12 +124,16 @@ class ClientRegistry:
         """Sizes in which clients' parts are declared."""
         return Sizes(classes=self.num_classes, features=self._num_features)
 
-    def _num_features(self) -> int:
-        from fedul_flwr.models.parts import feature_layer
+    def fresh_model(self) -> Any:
+        """The run's model, of torch, with weights drawn from the seed."""
         from fedul_flwr.models.registry import fresh_model
 
-        model = fresh_model(self.settings, self.model_shape, self.num_classes)
-        return int(feature_layer(model).in_features)
+        return fresh_model(self.settings, self.model_shape, self.num_classes)
+
+    def _num_features(self) -> int:
+        from fedul_flwr.models.parts import feature_layer
+
+        return int(feature_layer(self.fresh_model()).in_features)
 
     @cached_property
     def _declared(self) -> Declared:
@@ -141,6 +149,18 @@ class ClientRegistry:
         return [self._reports[partition] for partition in sorted(self._reports)]
 
     # Who takes part in the run
+
+    def begin(self, num_rounds: int, timeout: float) -> None:
+        """Begin a run of so many rounds, for which all clients have to be registered anew.
+
+        Parameters
+        ----------
+        timeout : of a round, in seconds.
+        """
+        changed = {"num_rounds": num_rounds, "round_timeout": timeout}
+        self.settings = self.settings.model_copy(update=changed)
+        self.setup.values[SETTINGS] = settings_text(self.settings)
+        self.clients, self.answers, self.failed = [], {}, set()
 
     def register_all(self, contents: Mapping[ClientRef, Content]) -> list[ClientRef]:
         """Register those of ``contents`` that the method accepts; returns the others."""
@@ -299,26 +319,29 @@ class Registration:
     ----------
     registry : where they are added.
     nodes : nodes that take part in round 1, with the clients that they say they run, as
-        :func:`fedul_flwr.federated.nodes.find_nodes` returns them; others may join later.
+        :func:`fedul_flwr.federated.nodes.find_nodes` returns them; others may join later. By
+        default they are looked for before round 1.
 
     Attributes
     ----------
     nodes : node ids that have taken part so far, without replaced ones.
     """
 
-    def __init__(self, registry: ClientRegistry, nodes: Mapping[int, int | None]) -> None:
+    def __init__(
+        self, registry: ClientRegistry, nodes: Mapping[int, int | None] | None = None
+    ) -> None:
         self.registry = registry
-        self.nodes = list(nodes)
-        self._claimed = nodes
-        self._settings, self._rounds, self._setup = (
-            registry.settings,
-            registry.rounds,
-            registry.setup,
-        )
+        self._looks, self._claimed = nodes is None, nodes or {}
+        self.nodes = list(self._claimed)
+        self._rounds, self._setup = registry.rounds, registry.setup
         self._owners = Owners()
         self._refused: dict[int, int | None] = {}
         """Connected nodes that were refused, with the node that has their partition, if that is the
         reason. They are asked again when they reconnect, or that node leaves."""
+
+    @property
+    def _settings(self) -> RunConfig:
+        return self.registry.settings
 
     def update(self, grid: Grid) -> None:
         """Register clients: all nodes in the first round, later those that joined or failed."""
@@ -334,6 +357,10 @@ class Registration:
 
     def register_all(self, grid: Grid) -> None:
         """Send the setup to all nodes, and register those whose answers are accepted."""
+        if self._looks:
+            self._claimed, _ = find_nodes(grid, self._settings, self.registry.fewest_nodes)
+            self.nodes = list(self._claimed)
+        self._refused = {}
         self._owners.look(grid)
         everyone = dict.fromkeys(self.nodes, self._setup)
         phase = run_phase(grid, everyone, SETUP, self._settings.round_timeout, check_description)

@@ -95,6 +95,11 @@ class DataShape:
         return None if self.num_features else self.columns
 
 
+def settings_text(settings: RunConfig) -> str:
+    """Settings as clients get them: flat, as JSON."""
+    return json.dumps(settings.to_flat(), sort_keys=True)
+
+
 def setup_content(
     settings: RunConfig, data: DataShape, files: Mapping[str, str] | None = None
 ) -> Content:
@@ -105,7 +110,7 @@ def setup_content(
     """
     content = Content(
         values={
-            SETTINGS: json.dumps(settings.to_flat(), sort_keys=True),
+            SETTINGS: settings_text(settings),
             "input-shape": list(data.input_shape),
             "model-shape": list(data.model_shape),
             "class-names": list(data.class_names),

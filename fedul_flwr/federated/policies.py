@@ -50,8 +50,12 @@ class ClientPolicy:
     """
 
     def __init__(self, registry: ClientRegistry) -> None:
-        self.settings = registry.settings
         self.registry, self.num_classes = registry, registry.num_classes
+
+    @property
+    def settings(self) -> RunConfig:
+        """The run's settings."""
+        return self.registry.settings
 
     def accept(self, report: ClientReport, answer: Content) -> None:
         """Check a client's answer to ``setup``; set ``report.reason`` to refuse the client.

@@ -89,9 +89,14 @@ class ServerStage:
 
     def __init__(self, strategy: Any) -> None:
         self.strategy = strategy
-        self.settings: RunConfig = strategy.settings
         self.state: dict[str, Any] = {}
         """Arrays and numbers, by name, that a resumed run needs: what it is at first, and has."""
+
+    @property
+    def settings(self) -> RunConfig:
+        """The run's settings."""
+        settings: RunConfig = self.strategy.settings
+        return settings
 
     def around(self, base: FlowerStrategy) -> FlowerStrategy:
         """What combines updates in place of the run's ``base``."""
@@ -360,6 +365,12 @@ def stages_of(settings: RunConfig) -> tuple[type[Stage], ...]:
     of_method = find_method(settings.method).stages
     names = (*STAGES, *of_method, *filter(None, [settings.stage]))
     return tuple(stage for stage in map(_loaded, names) if stage.is_on(settings))
+
+
+def open_all(stages: Iterable[ServerStage], grid: Grid) -> None:
+    """Let stages do what comes before the first round of this program."""
+    for stage in stages:
+        stage.open(grid)
 
 
 def sums_of(settings: RunConfig) -> dict[str, Sum]:

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
     FedAvg,
     FedProx,
+    Result,
 )
 from flwr.serverapp.strategy import (
     Strategy as FlowerStrategy,
@@ -51,7 +52,7 @@ from fedul_flwr.federated.combine import (
     refuse_non_finite,
     strip,
 )
-from fedul_flwr.federated.grid import RoundLog, RoundRecord, SampledGrid
+from fedul_flwr.federated.grid import RoundLog, RoundRecord, SampledGrid, polled
 from fedul_flwr.federated.members import ClientRegistry, ClientReport, Registration
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -80,7 +81,7 @@ from fedul_flwr.federated.payload import (
 from fedul_flwr.federated.policies import ClientPolicy, policy_for
 from fedul_flwr.federated.replies import UpdateValidator, add_arrays, decoded, sent_bytes
 from fedul_flwr.federated.resume import first_state, is_taken_in_state, state_of
-from fedul_flwr.federated.stage import RoundAtServer, stages_of
+from fedul_flwr.federated.stage import RoundAtServer, open_all, stages_of
 from fedul_flwr.federated.sums.server import SecureSums
 
 if TYPE_CHECKING:
@@ -94,9 +95,10 @@ class Strategy(FlowerStrategy):
     ----------
     settings : the run's settings, with ``selection`` resolved.
     base : the strategy that aggregates.
-    nodes : nodes that take part in round 1, with the clients that they say they run, as
-        :func:`fedul_flwr.federated.nodes.find_nodes` returns them; others may join later.
     setup : what clients are told in phase ``setup``.
+    nodes : nodes that take part in round 1, with the clients that they say they run, as
+        :func:`fedul_flwr.federated.nodes.find_nodes` returns them; others may join later. By
+        default they are looked for before round 1.
     buffers : names of arrays that are averaged but kept from the base (batch-norm statistics: an
         adaptive base could turn a variance negative).
     trainer : for methods that train at the server.
@@ -137,13 +139,12 @@ class Strategy(FlowerStrategy):
         self,
         settings: RunConfig,
         base: FlowerStrategy,
-        nodes: Mapping[int, int | None],
         setup: Content,
         *,
+        nodes: Mapping[int, int | None] | None = None,
         buffers: frozenset[str] = frozenset(),
         trainer: ServerTrainer | None = None,
     ) -> None:
-        self.settings = settings
         self.buffers = self.model_buffers = buffers
         self.trainer = trainer
         self.rounds = RoundLog(stop=settings.on_client_failure == "stop")
@@ -160,6 +161,7 @@ class Strategy(FlowerStrategy):
             base = stage.around(base)
         self.base = base
         self.validator = UpdateValidator(self.registry, self.stages)
+        self._is_wrapped = True  # until it starts itself
         self.on_summed: Callable[[], object] = lambda: None
         self.local_models: list[Arrays] = []
         self.round: RoundAtServer  # not there before `configure_train`
@@ -171,17 +173,6 @@ class Strategy(FlowerStrategy):
         for name in cls.state:
             if is_taken_in_state(name):
                 raise name_taken(f"What {cls.__name__}.state has", name, is_taken_in_state)
-
-    @classmethod
-    def validate(cls, settings: RunConfig) -> None:
-        """Refuse settings that do not go with this method, before anything starts."""
-        of_names = settings.test_prior == "em" and starts_from_names(settings.start_from)
-        if not (cls.takes_test_prior or of_names):
-            require(settings, only_with("test-prior", AUTO, "uniform"))
-        for kind in cls.__mro__:
-            require(settings, *vars(kind).get("goes_with", ()))
-        for stage in stages_of(settings):  # refuses what is none
-            stage.validate(settings)
 
     @property
     def test_prior(self) -> Floats | None:
@@ -236,6 +227,11 @@ class Strategy(FlowerStrategy):
     # For methods
 
     @property
+    def settings(self) -> RunConfig:
+        """The run's settings."""
+        return self.registry.settings
+
+    @property
     def record(self) -> RoundRecord:
         """The record of the current round."""
         return self.rounds.record
@@ -259,11 +255,6 @@ class Strategy(FlowerStrategy):
             raise name_taken(what, taken[0], OF_TRAINING.__contains__)
         return config
 
-    def open(self, grid: Grid) -> None:
-        """Let stages do what comes before the first round of this program."""
-        for stage in self.stages:
-            stage.open(grid)
-
     def _begin_round(self, server_round: int, arrays: ArrayRecord) -> None:
         """Start a round's record."""
         self.local_models = []
@@ -277,12 +268,46 @@ class Strategy(FlowerStrategy):
 
     # Flower's hooks
 
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run the rounds by Flower's ``start``.
+
+        Parameters
+        ----------
+        initial_arrays : the first model; by default that of the settings, with weights drawn from
+            the setting ``seed``.
+        """
+        self.registry.begin(self.round_offset + num_rounds, timeout)
+        self._is_wrapped = False
+        if initial_arrays is None:
+            from fedul_flwr.learning.local import dump_arrays
+
+            initial_arrays = to_record(dump_arrays(self.registry.fresh_model()))
+        configs = train_config, evaluate_config
+        return super().start(
+            polled(grid), initial_arrays, num_rounds, timeout, *configs, evaluate_fn
+        )
+
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The messages of a round by the base, none if no client trains in it."""
+        if "clipping_norm" in config:  # a strategy around this one adds noise for clipped updates
+            raise UserError(
+                f"The clients of {self.settings.method!r} do not clip their updates: take a "
+                "strategy of Flower's that clips at the server.",
+                "method-mismatch",
+            )
         if server_round == 1:  # of a run that resumes, too
-            self.open(grid)
+            open_all(self.stages, grid)
         round = RoundAtServer(server_round + self.round_offset, grid, arrays)
         self.round = round
         self._begin_round(server_round, arrays)
@@ -353,7 +378,10 @@ class Strategy(FlowerStrategy):
             if self.settings.evaluate == "local":  # clients have the model that they got
                 self.local_models = [to_arrays(arrays)]
             self.after_round({})
-        return self.after_train(arrays), metrics
+        model = self.after_train(arrays)
+        if self._is_wrapped:  # by one of Flower's, such as for privacy, which adds in place
+            model = ArrayRecord({k: Array(np.array(array.numpy())) for k, array in model.items()})
+        return model, metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -384,6 +412,10 @@ class Strategy(FlowerStrategy):
             return
         log(INFO, "\t├──> %s around %s", type(self).__name__, type(self.base).__name__)
         self.base.summary()
+        by = "their points" if self.settings.client_weights == "examples" else "equal shares"
+        log(INFO, "\t├──> Clients count by %s in the mean", by)
+        if self.settings.selection != "heldout":
+            log(INFO, "\t└──> Clients evaluate nothing")
 
     # Inside
 
@@ -475,6 +507,20 @@ class Strategy(FlowerStrategy):
         for stage in self.stages:
             values |= stage.config()
         return ConfigRecord({**config, **values, SERVER_ROUND: round_number})
+
+
+def validate(settings: RunConfig) -> None:
+    """Refuse settings that do not go with their method, before anything starts."""
+    method = find_method(settings.method)
+    kind: type[Strategy] = method.strategy_class
+    of_names = settings.test_prior == "em" and starts_from_names(settings.start_from)
+    if not (kind.takes_test_prior or of_names):
+        require(settings, only_with("test-prior", AUTO, "uniform"))
+    for parent in kind.__mro__:
+        require(settings, *vars(parent).get("goes_with", ()))
+    for stage in stages_of(settings):  # refuses what is none
+        stage.validate(settings)
+    method.check(settings)
 
 
 def require(settings: RunConfig, *rules: OnlyWith) -> None:

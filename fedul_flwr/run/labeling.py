@@ -17,7 +17,7 @@ from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.label_files import XCLP
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.bases import build_base
-from fedul_flwr.federated.strategy import Strategy
+from fedul_flwr.federated.strategy import Strategy, validate
 from fedul_flwr.learning.device import choose_device
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.run import setup
@@ -55,7 +55,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
             "run-exists",
         )
     strategy_class: type[LabelingStrategy] = find_method(settings.method).strategy_class
-    strategy_class.validate(settings)
+    validate(settings)
     data, nodes = setup.open_data(grid, settings, directory)
     began = time.time()  # without what is done once, such as features of a data set
     run = prepare(settings, data)
@@ -65,9 +65,8 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
         setup.start_elsewhere(model, settings, data.shape.class_names)
         weights = dump_arrays(model)
     directory.remove_clients()
-    strategy = strategy_class(
-        settings, build_base(settings), nodes, setup.client_setup(settings, data, directory)
-    )
+    for_clients = setup.client_setup(settings, data, directory)
+    strategy = strategy_class(settings, build_base(settings), for_clients, nodes=nodes)
     setup.write_scaling_once_known(strategy, directory, data, run.scaling)
     setup.describe(directory, settings, data, None, model, grid)
     warnings = show_split(directory, data, settings)
@@ -93,7 +92,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
 def check_start(settings: RunConfig, num_clients: int) -> str:
     """Take the server app's steps before its first message; data are decoded and split for it."""
     choose_device(settings.device)
-    find_method(settings.method).strategy_class.validate(settings)
+    validate(settings)
     run = prepare(settings, open_server_data(settings).split_over(num_clients, settings))
     if run.model is not None and not settings.resume:
         start_elsewhere(run.model, settings, run.data.shape.class_names)

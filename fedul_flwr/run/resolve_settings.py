@@ -32,7 +32,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.federated.stage import stages_of
 from fedul_flwr.federated.stages.server_training import learns_at_server
-from fedul_flwr.federated.strategy import Strategy
+from fedul_flwr.federated.strategy import Strategy, validate
 from fedul_flwr.models.registry import fresh_model
 from fedul_flwr.run.server_data import ServerData
 from fedul_flwr.run.split_report import split_in_words
@@ -81,7 +81,6 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
 
 def resolve_auto(
     settings: RunConfig,
-    strategy: type[Strategy],
     shape: DataShape,
     points: float | None = None,
 ) -> tuple[RunConfig, Mapping[str, Choice]]:
@@ -91,7 +90,7 @@ def resolve_auto(
     size = DataSize(shape.model_shape, points)
     settings, chosen = with_auto_values(settings, size)
     if chosen:
-        strategy.validate(settings)
+        validate(settings)
     if len(shape.input_shape) == 1 and find_method(settings.method).trains:
         _refuse_unknown_fills(settings, shape.columns or unnamed_columns(shape.input_shape[0]))
     return settings, chosen
@@ -140,7 +139,7 @@ def prepare(settings: RunConfig, data: ServerData) -> Prepared:
     """Replace `auto` by what the data say, and refuse what does not go together."""
     method = find_method(settings.method)
     strategy = method.strategy_class
-    settings, chosen = resolve_auto(settings, strategy, data.shape, data.points_of_client(settings))
+    settings, chosen = resolve_auto(settings, data.shape, data.points_of_client(settings))
     scaling, of_server, learned_from = SharedScaling(), None, None
     model = None
     if method.trains or strategy.needs_model(settings):

@@ -36,7 +36,7 @@ from fedul_flwr.federated.resume import go_on, state_of
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.federated.stage import Finished
 from fedul_flwr.federated.stages.columns import scaling_values
-from fedul_flwr.federated.strategy import Strategy
+from fedul_flwr.federated.strategy import Strategy, validate
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.results.model_file import write_model_card
 from fedul_flwr.run import setup
@@ -170,7 +170,7 @@ def train(
 ) -> None:
     """Train, evaluate, record; ``add_round`` also gets every line of ``metrics.jsonl``."""
     strategy_class: type[Strategy] = find_method(settings.method).strategy_class
-    strategy_class.validate(settings)
+    validate(settings)
     data, nodes = setup.open_data(grid, settings, directory)
     began = time.time()  # what is done once, such as features of a data set, is no part of a run
     run = prepare(settings, data)
@@ -190,8 +190,8 @@ def train(
         strategy = strategy_class(
             settings,
             build_base(settings),
-            nodes,
             for_clients,
+            nodes=nodes,
             buffers=frozenset(buffers if settings.base != "local" else ()),  # it averages nothing
             trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
         )

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -272,6 +273,31 @@ def test_given_a_parameter_that_makes_no_sense_then_fit_refuses_it(name: str, va
     clone(estimator)  # only fit checks parameters
     with pytest.raises(ValueError, match=r"seed|non-negative" if name == "random_state" else name):
         estimator.fit(drawn_sets(), PRIORS)
+
+
+@pytest.mark.parametrize("loss", ["nll", "release"])
+def test_given_a_fit_then_nothing_is_printed_and_no_file_is_written(
+    loss: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    options: dict[str, Any] = {"rounds": np.int64(2), "batch_size": np.int32(8)}
+    wrong = PRIORS[:, [1, 2, 0]]  # a run's clients would say so
+    found = ff.FedULClassifier(surrogate_loss=loss, **options).fit(drawn_sets(), wrong)
+    assert len(found.losses_) == 2
+    assert capfd.readouterr() == ("", "")
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("clients", [[0, 0, 0, 1], [0, 0, 1, 1]])
+def test_given_a_client_of_fewer_sets_than_classes_then_it_takes_part(clients: list[int]) -> None:
+    sets, priors = [*drawn_sets(), X[::3]], np.r_[PRIORS, [np.bincount(Y[::3]) / len(Y[::3])]]
+    found = ff.FedULClassifier(rounds=5).fit(sets, priors, clients=clients)
+    assert found.score(X, Y) > 0.8
+
+
+def test_given_training_that_diverges_then_the_error_is_about_it_alone() -> None:
+    with pytest.raises(ValueError, match=r"^The local loss is no longer finite"):
+        ff.FedULClassifier(optimizer="sgd", learning_rate=1e30).fit(drawn_sets(), PRIORS)
 
 
 FRAME = pd.DataFrame(X, columns=[f"c{column}" for column in range(13)])

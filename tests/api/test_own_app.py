@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideFixedClipping,
     FedAvg,
     FedMedian,
     FedTrimmedAvg,
@@ -30,6 +32,8 @@ from fedul_flwr.errors import NoUpdateError, OwnDataError
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import SETUP
 from fedul_flwr.federated.nodes import DataShape, setup_content
+from fedul_flwr.federated.strategy import Strategy
+from fedul_flwr.models import build_model
 from fedul_flwr.strategies.scaffold import Scaffold
 from tests.support.refusals import refuses
 
@@ -63,7 +67,7 @@ def fedul_client(context: Context) -> ff.FedULClient:
     return ff.FedULClient(sets_of(int(context.node_config["partition-id"])), PRIORS)
 
 
-def fedul(**options: Any) -> ff.FedUL:
+def fedul(**options: Any) -> Strategy:
     return ff.FedUL(**{"input_shape": (4,), "classes": 2, **options})
 
 
@@ -160,6 +164,46 @@ def test_given_a_base_then_its_share_of_clients_trains_and_it_combines_the_updat
     assert any(not torch.equal(mean[name], median[name]) for name in mean)
     with refuses("too-few-clients", setting="base"):
         run(fedul(base=FedTrimmedAvg(beta=0.25)), client, clients=3, rounds=1)
+
+
+def test_given_privacy_of_flowers_around_it_then_noise_is_added_at_the_server_alone() -> None:
+    app, first = ff.make_client_app(fedul_client), ArrayRecord(fedul_model().state_dict())
+    around = DifferentialPrivacyServerSideFixedClipping(fedul(), 1.0, 1e-9, 2)
+    still = run(around, app, rounds=1, initial_arrays=first).arrays.to_torch_state_dict()
+    for name, array in fedul_model().state_dict().items():  # so is the noise: 1e-9 / 2
+        torch.testing.assert_close(still[name], array, atol=1e-6, rtol=0)
+    noisy = DifferentialPrivacyServerSideFixedClipping(fedul(), 10.0, 0.1, 2)
+    arrays = run(noisy, app, rounds=2, initial_arrays=first).arrays.to_torch_state_dict()
+    noise = arrays["3.weight"] - fedul_model().state_dict()["3.weight"]
+    assert float(noise.std()) == pytest.approx(0.5 * 2**0.5, rel=0.2)  # 10 · 0.1 / 2, twice
+    with refuses("method-mismatch"):
+        around = DifferentialPrivacyClientSideFixedClipping(fedul(), 1.0, 10.0, 2)
+        run(around, app, initial_arrays=first)
+
+
+def fedul_model() -> torch.nn.Module:
+    return build_model("mlp", (4,), 2, seed=0)
+
+
+def test_given_a_second_start_then_clients_know_its_number_of_rounds() -> None:
+    strategy, app = fedul(), ff.make_client_app(fedul_client)
+    grid = InProcessGrid(app, 2, {})
+    with task_identity():
+        once = strategy.start(grid, num_rounds=1)
+        both = strategy.start(grid, num_rounds=3)  # beyond 1 + 1 rounds clients would refuse
+        other = strategy.start(InProcessGrid(app, 3, {}), num_rounds=1)
+    assert len(both.train_metrics_clientapp) == 3
+    assert strategy.record.sampled == 3
+    for result, clients, rounds in ((once, 2, 1), (both, 2, 3), (other, 3, 1)):
+        alone = run(fedul(), app, clients, rounds).arrays.to_torch_state_dict()
+        for name, array in result.arrays.to_torch_state_dict().items():
+            assert torch.equal(array, alone[name]), name
+
+
+def test_given_first_weights_of_another_model_then_clients_refuse_them() -> None:
+    first = ArrayRecord(build_model("linear", (4,), 2, seed=0).state_dict())
+    with pytest.raises(ff.UserError, match="server's model and this client's differ"):
+        run(fedul(), ff.make_client_app(fedul_client), initial_arrays=first)
 
 
 class Seen(FedAvg):

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.baselines.given_labels import GivenLabels
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
+from fedul_flwr.federated.strategy import validate
 from fedul_flwr.strategies import fedmatch
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, train
@@ -90,5 +90,5 @@ def test_what_is_about_unlabeled_points_or_the_server_has_no_effect(key: str) ->
 def test_without_clients_there_are_no_clients_models(key: str, value: Any) -> None:
     options = {**AT_SERVER_FLAT, key: value}
     with refuses("method-mismatch", setting=key):
-        GivenLabels.validate(parse(**options))
-    GivenLabels.validate(parse(**{key: value}))
+        validate(parse(**options))
+    validate(parse(**{key: value}))

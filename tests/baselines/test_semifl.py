@@ -140,7 +140,7 @@ def reply(**figures: Any) -> Any:
 
 
 def strategy_of(config: RunConfig) -> SemiFL:
-    return SemiFL(config, build_base(config), {}, Content(values={"class-names": ["a", "b"]}))
+    return SemiFL(config, build_base(config), Content(values={"class-names": ["a", "b"]}))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from fedul_flwr.config.run_config import RunConfig, all_sections, default_flat, 
 from fedul_flwr.config.sections import SECTIONS
 from fedul_flwr.config.shared import BaseName, PartitionName, SharedSettings
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.strategy import Strategy
+from fedul_flwr.federated.strategy import validate
 from tests.support.given_labels_method import GIVEN_METHOD
 from tests.support.refusals import refuses
 
@@ -122,7 +122,7 @@ def test_given_settings_with_which_a_method_does_not_go_then_they_are_refused(me
     kind = METHODS[method].strategy_class
     labels = {"scenario.labels-at": "server"} if method == "semifl" else {}
     config = parse({"method": method, **labels})
-    kind.validate(config)
+    validate(config)
     for rule in [rule for one in kind.__mro__ for rule in vars(one).get("goes_with", ())]:
         table, _, name = rule.key.rpartition(".")
         changed = {name.replace("-", "_"): rule.values[0] if rule.without and rule.values else 7.0}
@@ -132,7 +132,7 @@ def test_given_settings_with_which_a_method_does_not_go_then_they_are_refused(me
         tables = {table: config.sections[table].model_copy(update=changed)} if table else {}
         other = other.model_copy(update={"sections": {**config.sections, **tables}})
         with refuses("method-mismatch", setting=rule.key):
-            kind.validate(other)
+            validate(other)
 
 
 UDA, AT_SERVER = {"method": "uda"}, {"scenario.labels-at": "server"}
@@ -165,7 +165,7 @@ def test_given_settings_beside_these_then_they_have_an_effect() -> None:
     parse({"client-data": "systems", "fedul.share-priors": True, "validation-fraction": 0.1})
     parse({**SPLIT, "labels.without-client": 3, "seed": 7})
     parse({**UDA, "labels.total": 50, "labels.without-client": 1})
-    Strategy.validate(parse({**UDA, **AT_SERVER, "server.points": 10}))
+    validate(parse({**UDA, **AT_SERVER, "server.points": 10}))
     assert parse({SCHEDULE: "cosine", "learning-rate-rounds": 5}).learning_rate_rounds == 5
     assert parse({SCHEDULE: "plateau", "learning-rate-patience": 9}).learning_rate_patience == 9
 

@@ -33,7 +33,7 @@ def strategy(settings: Settings) -> Callable[..., Stages]:
 
     def build(labeled: set[int], clients: int, kind: type[Stages] = Stages, **more: Any) -> Stages:
         config = settings(method="pseudo-label", **more)
-        built = kind(config, build_base(config), [], Content())
+        built = kind(config, build_base(config), Content())
         built.registry.clients = [ClientRef(number, 1000 - number) for number in range(clients)]
         built.policy.changed(
             {n: Content(values={"num-labeled": 3 * (n in labeled)}) for n in range(clients)}

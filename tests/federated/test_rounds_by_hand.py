@@ -50,7 +50,7 @@ def grid() -> InProcessGrid:
 
 def strategy_of(settings: Settings, offset: int = 0, **options: Any) -> Strategy:
     config = settings(method="supervised", **options)
-    built = Strategy(config, build_base(config), {}, Content(), buffers=BUFFERS)
+    built = Strategy(config, build_base(config), Content(), buffers=BUFFERS)
     go_on(built, {}, offset)
     built.registry.clients = [ClientRef(client, FIRST_NODE_ID + client) for client in range(3)]
     built.registry.answers = dict.fromkeys(range(3), Content(values={"num-points": 1000}))

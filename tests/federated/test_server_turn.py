@@ -7,13 +7,12 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedul_flwr.baselines.given_labels import GivenLabels
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.federated.bases import build_base
 from fedul_flwr.federated.messages import ARRAYS, METRICS, Content, to_arrays, to_record
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.server_training import ServerTrainer
-from fedul_flwr.federated.strategy import Strategy
+from fedul_flwr.federated.strategy import Strategy, validate
 from tests.support.plain_loops import assert_ends_as, fresh, split_of, step
 from tests.support.refusals import refuses
 from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, train
@@ -71,7 +70,7 @@ def rounds_by_hand(settings: Settings, when: str, **more: Any) -> list[float]:
     """The model's weight after each of three rounds, at first 1."""
     config = settings(**AT_SERVER, method="fixmatch", **{"server.when": when}, **more)
     trainer = cast(ServerTrainer, AddsOne())
-    strategy = Strategy(config, build_base(config), {}, Content(), trainer=trainer)
+    strategy = Strategy(config, build_base(config), Content(), trainer=trainer)
     strategy.registry.clients = [ClientRef(0, FIRST_NODE_ID)]
     strategy.registry.answers = {0: Content(values={"num-points": 1000})}
     grid, model = InProcessGrid(ClientApp(), 1, {}), to_record({"w": np.ones(1)})
@@ -148,7 +147,7 @@ def test_given_a_run_that_was_cut_off_then_it_ends_as_an_uninterrupted_one(
 def test_given_labels_at_the_server_alone_then_there_is_no_turn(settings: Settings) -> None:
     config = settings(**AT_SERVER, method="given-labels", **{"server.when": "after"})
     with refuses("method-mismatch", setting="server.when"):
-        GivenLabels.validate(config)
+        validate(config)
 
 
 def test_given_no_sure_point_then_semifl_in_parallel_has_the_servers_model(

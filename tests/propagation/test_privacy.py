@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import fedul_flwr.propagation.server
-from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
-from fedul_flwr.federated.strategy import Strategy
+from fedul_flwr.federated.strategy import validate
 from fedul_flwr.propagation import privacy as module
 from fedul_flwr.propagation.privacy import (
     SENSITIVITY,
@@ -156,8 +155,7 @@ def test_the_log_says_what_holds(
 ) -> None:
     found: list[str] = []
     monkeypatch.setattr(fedul_flwr.propagation.server, "log", lambda _, text: found.append(text))
-    strategy: type[Strategy] = find_method(method).strategy_class
-    strategy.validate(parse(method, **{"xclp.secure": "rlwe"}, **options))
+    validate(parse(method, **{"xclp.secure": "rlwe"}, **options))
     assert len(found) == len(said)
     assert all(re.search(*pair) for pair in zip(said, found, strict=True))
 

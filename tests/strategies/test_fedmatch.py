@@ -8,9 +8,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from fedul_flwr.config.run_config import resolve
+from fedul_flwr.federated.strategy import validate
 from fedul_flwr.learning.parts import PSI, SIGMA, flatten
 from fedul_flwr.run.evaluation import Recorder
-from fedul_flwr.strategies.fedmatch import FedMatchStrategy
 from tests.support.fedmatch_exchanges import (
     LC,
     LS,
@@ -79,9 +79,7 @@ def test_steps_that_overshoot_sigma_are_refused(
     """λ_L2 = 10: with a step of 0.1 psi lands as far behind sigma as it was before it."""
 
     def check(rate: float, **options: Any) -> None:
-        FedMatchStrategy.validate(
-            settings(**{**LC, "learning_rate": rate, "momentum": momentum, **options})
-        )
+        validate(settings(**{**LC, "learning_rate": rate, "momentum": momentum, **options}))
 
     with refuses("setting-out-of-range", setting="learning-rate", match=f"{limit}.$"):
         check(limit)
@@ -90,7 +88,7 @@ def test_steps_that_overshoot_sigma_are_refused(
     check(limit, **{"fedmatch.l2-weight": 0.0})
     check(9.0, **{"fedmatch.decomposition": False})
     # What follows from the size of the data is not known yet.
-    FedMatchStrategy.validate(settings(**{**LC, "learning_rate": "auto", "momentum": momentum}))
+    validate(settings(**{**LC, "learning_rate": "auto", "momentum": momentum}))
 
 
 # Resumed runs and the same numbers twice

@@ -54,7 +54,7 @@ def helpers_values(exchanges: list[Exchange], client: int) -> float:
 
 def server(config: RunConfig) -> FedMatchStrategy:
     setup = Content(values={"class-names": ["a", "b", "c"], "model-shape": [8, 8, 1]})
-    return FedMatchStrategy(config, FedAvg(), {}, setup)
+    return FedMatchStrategy(config, FedAvg(), setup)
 
 
 @pytest.mark.parametrize("base", ["fedavg", "fedmedian"])

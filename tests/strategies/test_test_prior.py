@@ -118,7 +118,7 @@ def test_sets_survive_a_resume(settings: Settings) -> None:
 def hearing(settings: Settings, **options: Any) -> FedULStrategy:
     """FedUL's server side before it has heard a client; two classes."""
     config = settings(**QUICK, **{"test_prior": "sets", **options})
-    return FedULStrategy(config, FedAvg(), {}, Content(values={"class-names": ["a", "b"]}))
+    return FedULStrategy(config, FedAvg(), Content(values={"class-names": ["a", "b"]}))
 
 
 def checked(reason: str = "", **more: Any) -> Content:

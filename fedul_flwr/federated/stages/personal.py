@@ -25,7 +25,7 @@ from fedul_flwr.data.types import Content, OwnPoints
 from fedul_flwr.federated.client_data import file_of
 from fedul_flwr.federated.grid import run_phase
 from fedul_flwr.federated.messages import LEARNED, PERSONAL
-from fedul_flwr.federated.stage import ClientStage, Finished, ServerStage, Stage
+from fedul_flwr.federated.stage import ClientStage, Finished, ServerStage, Stage, open_all
 
 if TYPE_CHECKING:
     from torch import nn
@@ -62,7 +62,7 @@ class AtServer(ServerStage):
         arrays = run.directory.load_model(run.model)[0]
         if not strategy.registry.clients:  # the run goes on after its last round
             strategy.registration.register_all(run.grid)
-            strategy.open(run.grid)
+            open_all(strategy.stages, run.grid)
         clients = strategy.registry.clients
         content = Content(arrays, {"round": run.round})
         nodes = {client.node_id: content for client in clients}
