@@ -10,11 +10,12 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 from unittest.mock import patch
 
@@ -50,33 +51,6 @@ def lines(files: list[str]) -> int:
     return sum(len(file.splitlines()) for file in files)
 
 
-def own_depth(folders: tuple[str, ...], base: str) -> dict[str, int]:
-    """For each class below ``base``: number of own classes from ``base`` to it, both included."""
-    parents: dict[str, list[str]] = {}
-    for package in PACKAGES:
-        for file in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(file.read_text())):
-                if isinstance(node, ast.ClassDef):
-                    parents[node.name] = [
-                        ast.unparse(b).split("[")[0].rpartition(".")[2] for b in node.bases
-                    ]
-
-    def depth(name: str) -> int | None:
-        if name == base:
-            return 1
-        found = [d for parent in parents.get(name, []) if (d := depth(parent)) is not None]
-        return 1 + max(found) if found else None
-
-    names = {
-        node.name
-        for folder in folders
-        for file in modules(folder)
-        for node in ast.parse(file.read_text()).body
-        if isinstance(node, ast.ClassDef)
-    }
-    return {name: d for name in sorted(names) if (d := depth(name)) is not None}
-
-
 def run_within(overrides: Mapping[str, Any], context: AbstractContextManager[Any]) -> None:
     """Run two rounds of a method with three clients in this process, within ``context``."""
     from fedul_flwr.config.run_config import resolve
@@ -99,11 +73,11 @@ def watched(watch: Callable[[FrameType, str, object], None]) -> Iterator[None]:
         sys.setprofile(None)
 
 
-def files_of_a_round(overrides: Mapping[str, Any]) -> set[str]:
-    """Our files whose functions run in round 2 of a run in this process."""
+def code_of_a_round(overrides: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Our functions that run in round 2 of a run in this process, by their files."""
     from fedul_flwr.federated.strategy import Strategy
 
-    seen: set[str] = set()
+    seen: dict[str, set[str]] = {}
     begun, within = 0, False
 
     def watch(frame: FrameType, event: str, argument: object) -> None:
@@ -116,12 +90,48 @@ def files_of_a_round(overrides: Mapping[str, Any]) -> set[str]:
         if event == "call" and within:
             file = Path(code.co_filename)
             if file.is_relative_to(ROOT) and file.relative_to(ROOT).parts[0] in PACKAGES:
-                seen.add(str(file.relative_to(ROOT)))
+                name = f"{code.co_qualname}:{code.co_firstlineno}"
+                seen.setdefault(str(file.relative_to(ROOT)), set()).add(name)
         if code.co_name == "aggregate_train" and event == "return":
             within = False
 
     run_within(overrides, watched(watch))
     return seen
+
+
+def size_of_a_round(code: Mapping[str, set[str]]) -> str:
+    """Files, their lines, and functions of a round."""
+    total = lines([(ROOT / file).read_text() for file in code])
+    return f"{len(code)} / {total:,} / {sum(map(len, code.values()))}"
+
+
+CROSSING = {
+    "differential privacy": r"DPSettings|PrivateMean|\bdp\.[a-z]|dp\.\w+ =",
+    "secure sums": r"secure.sum|sums_updates|has_sums|SecureSums|SumMember|sums_of_sets|sum_client",
+    "standardize": r"standardize|[Ss]caling",
+    "heads": r"HeadSettings|makes_heads|sums_heads|closed.form|head_every|HEAD\b",
+    "tracking": r"tracking\b(?!_)",
+}
+"""Features, and what a file has that knows of one."""
+
+
+def crossing(pattern: str) -> str:
+    """Files and rooms that know of a feature, without those of its own name."""
+    files = [
+        file
+        for package in PACKAGES
+        for file in (ROOT / package).rglob("*.py")
+        if re.search(pattern, file.read_text())
+    ]
+    inside = [file.relative_to(ROOT).parts for file in files]
+    rooms = {parts[1] if parts[0] == "fedul_flwr" else parts[0] for parts in inside}
+    return f"{len(files)} / {len(rooms)}"
+
+
+def public_methods(kind: type) -> int:
+    """Methods of a class itself whose names have no underscore, properties apart."""
+    plain = (FunctionType, classmethod, staticmethod)
+    return sum(isinstance(v, plain) for name, v in vars(kind).items() if name[0] != "_")
 
 
 def conversions_to_text() -> int:
@@ -223,7 +233,7 @@ def sentences_of(test: str) -> Iterator[int]:
                         yield part.lineno
 
 
-FLEXFED = ROOT / "tests" / "method" / "flexfed.py"
+FEDPROTO = ROOT / "tests" / "method" / "fedproto.py"
 MOST_PARAMETERS = 6
 
 
@@ -234,12 +244,6 @@ def figures_of_a_method(file: Path) -> str:
     ours = [n for n in imports if str(n.module).startswith("fedul_flwr")]
     names = sum(len(n.names) for n in ours)
     return f"{lines([text])} / {names} / {len({n.module for n in ours})}"
-
-
-def import_lines(file: Path) -> int:
-    """Lines of a file's imports."""
-    found = (n for n in ast.parse(file.read_text()).body if isinstance(n, IMPORTS))
-    return sum((n.end_lineno or n.lineno) - n.lineno + 1 for n in found)
 
 
 def functions_with_many_parameters() -> list[str]:
@@ -278,26 +282,38 @@ def files_of_the_newest_method() -> str:
 
 def rows() -> Iterator[tuple[str, object]]:
     """Names of figures and their values."""
-    yield "root modules of fedul_flwr", len(modules("fedul_flwr"))
-    yield (
-        "modules in strategies / client_apps",
-        f"{len(modules('strategies'))} / {len(modules('client_apps'))}",
-    )
-    for side, base in (("server", "Strategy"), ("client", "Client")):
-        found = own_depth(("strategies", "client_apps", "baselines"), base)
-        deeper = [name for name, depth in found.items() if depth > 2]
-        yield f"own classes deep, {side}", f"{max(found.values())} ({', '.join(deeper)}; others 2)"
+    import fedul_flwr.method
     from fedul_flwr.config.run_config import default_flat
+    from fedul_flwr.federated.client import Client
+    from fedul_flwr.federated.strategy import Strategy
 
     own, tests = texts(*PACKAGES), texts("tests")
     yield "files / lines of the four packages", f"{len(own)} / {lines(own):,}"
-    yield "FlexFed: lines / names / modules", figures_of_a_method(FLEXFED)
-    semifl = ROOT / "baselines" / "semifl.py"
+    yield "lines of federated", f"{lines(texts('fedul_flwr/federated')):,}"
+    rooms = ("run", "data/run_files", "results", "engine", "api", "cli")
     yield (
-        "SemiFL: lines / of imports",
-        f"{lines([semifl.read_text()])} / {import_lines(semifl)}",
+        "run, run_files, results, engine, api, cli",
+        f"{lines(texts(*(f'fedul_flwr/{room}' for room in rooms))):,}",
     )
+    yield "lines of experiments in the package", f"{lines(texts('fedul_flwr/experiments')):,}"
+    for feature, pattern in CROSSING.items():
+        yield f"files / rooms that know of {feature}", crossing(pattern)
+    yield (
+        "public methods of Strategy / Client",
+        f"{public_methods(Strategy)} / {public_methods(Client)}",
+    )
+    for name, options in (("FixMatch", {}), ("FixMatch in a secure sum", {"secure-sum": "on"})):
+        fixmatch = {"method": "fixmatch", "labels.total": 60, "selection": "last", **options}
+        code = code_of_a_round(fixmatch)
+        yield f"{name}, a round: files / lines / functions", size_of_a_round(code)
+        if "--files" in sys.argv:
+            yield "", " ".join(sorted(code))
+    kit = [name for name in vars(fedul_flwr.method) if name[0] != "_"]
+    yield "names in fedul_flwr.method", len({*kit, "Network"} - {"TYPE_CHECKING", "Any"})
+    yield "FedProto: lines / names / modules", figures_of_a_method(FEDPROTO)
     yield "files that the newest method touched", files_of_the_newest_method()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    yield "core dependencies", len(project["dependencies"])
     many = functions_with_many_parameters()
     yield f"functions with more than {MOST_PARAMETERS} parameters", len(many)
     if "--files" in sys.argv:
@@ -310,16 +326,16 @@ def rows() -> Iterator[tuple[str, object]]:
     yield "climbs of a setting / files", "{} / {}".format(*climbs())
     yield "experiment files", len([*(ROOT / "experiments").rglob("*.py")])
     for name, overrides in ROUNDS.items():
-        files = files_of_a_round(overrides)
-        yield f"files whose code runs in a round, {name}", len(files)
-        if "--files" in sys.argv:
-            yield "", " ".join(sorted(files))
+        yield (
+            f"{name}, a round: files / lines / functions",
+            size_of_a_round(code_of_a_round(overrides)),
+        )
 
 
 def main() -> None:
     """Print the figures."""
     for name, value in rows():
-        print(f"{name:45} {value}")
+        print(f"{name:52} {value}")
 
 
 if __name__ == "__main__":

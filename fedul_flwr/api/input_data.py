@@ -10,7 +10,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from functools import partial
+from difflib import get_close_matches
+from functools import cache, partial
 from io import BytesIO
 from numbers import Real
 from pathlib import Path
@@ -20,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.arrays import Ints
-from fedul_flwr.config.base import AUTO, Scalar, Settings, column_name
+from fedul_flwr.config.base import AUTO, Scalar, Settings, column_name, shown
 from fedul_flwr.config.methods import Method, reference_to
+from fedul_flwr.config.run_config import default_flat
 from fedul_flwr.config.user_files import flatten, with_rounds
 from fedul_flwr.data.class_labels import ClassLabels, class_labels, distinct_values
 from fedul_flwr.data.columns import refuse_twice, unnamed_columns
@@ -639,6 +641,16 @@ def flat_settings(keywords: Mapping[str, Any]) -> dict[str, Scalar]:
     return with_rounds(flatten(_plain(keywords)))
 
 
+_ARGUMENTS = ("data", "test", "clients", "rounds", "output", "resume", "engine", "verbose", "seeds")
+"""Arguments of calls that are no settings."""
+
+
+@cache
+def _keywords() -> frozenset[str]:
+    """Settings, and tables of them, as keywords."""
+    return frozenset(key.partition(".")[0].replace("-", "_") for key in default_flat())
+
+
 def settings_of_call(
     keywords: Mapping[str, Any], data: Any, test: Any, rounds: int | None, clients: Any
 ) -> dict[str, Scalar]:
@@ -646,6 +658,12 @@ def settings_of_call(
 
     An array ``clients`` with the client of each point becomes a natural partition.
     """
+    for name in keywords:
+        close = get_close_matches(name, [*_ARGUMENTS, *_keywords()], n=1)
+        if name not in _keywords() and close and close[0] in _ARGUMENTS:
+            raise UserError(
+                f"Unknown argument {name!r}; did you mean {close[0]!r}?", "unknown-name", name=name
+            )
     settings = flat_settings(keywords)
     owners = None if clients is None or isinstance(clients, int | np.integer) else clients
     names = {"num-rounds": "rounds", "dataset": "data"}
@@ -690,7 +708,30 @@ def _value(value: Any) -> Any:
         return value.item()
     if isinstance(value, list | tuple | np.ndarray):
         return ",".join(str(_value(part)) for part in value)
+    if callable(value):
+        return reference_of(value)
     return value
+
+
+def reference_of(value: Any) -> str:
+    """``"module:name"`` of a function or class, by which other processes can import it.
+
+    Raises
+    ------
+    UserError
+        If they cannot.
+    """
+    module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "<")
+    is_there = getattr(sys.modules.get(module), name, None) is value
+    if module in ("", "__main__") or not is_there:
+        what = "the function that builds it" if hasattr(value, "state_dict") else "it"
+        raise UserError(
+            f"{shown(value)} is at the top of no module, where the processes of a run can import "
+            f"it: put {what} into a file such as my_models.py, import it from there, or write "
+            "'my_models:build'.",
+            "argument-not-allowed",
+        )
+    return f"{module}:{name}"
 
 
 Rules = Mapping[str, "tuple[type[Settings], str]"]

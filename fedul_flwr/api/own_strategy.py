@@ -115,7 +115,7 @@ def strategy_of(method: Method | str) -> Callable[..., Strategy]:
                     setting=key,
                 )
         folder = tempfile.mkdtemp(prefix="fedul-own-app-")
-        of_app = {"method": name, "model": reference_of(model), "output": folder}
+        of_app = {"method": name, **flat_settings({"model": model}), "output": folder}
         try:
             strategy = built_strategy(base or plain_mean(), shape, {**of_app, **stated})
         except BaseException:
@@ -218,20 +218,6 @@ def class_names(classes: int | Iterable[object]) -> tuple[str, ...]:
             "class-names-wrong",
         )
     return names
-
-
-def reference_of(model: str | Build) -> str:
-    """The value of setting ``model``: a name, or the place of a function."""
-    if isinstance(model, str):
-        return model
-    name = getattr(model, "__qualname__", "<")
-    if not callable(model) or "<" in name or "." in name:
-        raise UserError(
-            "model must be a name, or a function (input_shape, num_classes) at the top of a "
-            f"module, so that clients can build the same; it is {model!r}.",
-            "argument-not-allowed",
-        )
-    return f"{model.__module__}:{name}"
 
 
 def refuse_base(base: FlowerStrategy | None) -> None:

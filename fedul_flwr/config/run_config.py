@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -45,6 +45,36 @@ LOCATION_SETTINGS = ("output", "resume", "tracking", "device", "lanes")
 """Settings about a run's place and machine; they do not change its results."""
 RESOLVED_SETTINGS = ("selection", "standardize", "standardize-sum", "test-prior")
 """Keys whose `auto` a run resolves by its method and data; it records what it took."""
+
+
+T = TypeVar("T")
+
+
+class _Same:
+    """An object as a key that equals itself alone."""
+
+    def __init__(self, value: RunConfig) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+
+def once(follows: Callable[[RunConfig], T]) -> Callable[[RunConfig], T]:
+    """A function of settings, which never change, that is called once for each object."""
+
+    @lru_cache(maxsize=16)
+    def cached(same: _Same) -> T:
+        return follows(same.value)
+
+    @wraps(follows)
+    def call(settings: RunConfig) -> T:
+        return cached(_Same(settings))
+
+    return call
 
 
 class RunConfig(SharedSettings):

@@ -16,10 +16,11 @@ import shutil
 import sys
 import tempfile
 import unicodedata
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,21 +166,66 @@ def save_arrays(
     *,
     sync: bool = True,
 ) -> None:
-    """Write named arrays as a safetensors file whose header has ``about`` as JSON."""
+    """Write named arrays as a safetensors file; its header has ``about`` and a checksum as JSON."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     # (np.ascontiguousarray would turn scalars into vectors.)
     tensors = {key: np.asarray(array, order="C") for key, array in arrays.items()}
-    metadata = None if about is None else {"fedul": json.dumps(dict(about))}
+    metadata = {"fedul": json.dumps({_CHECKSUM: _NO_SUM.decode(), **(about or {})})}
 
     def write(part: Path) -> None:
         try:
             save_file(tensors, part, metadata=metadata)
         except SafetensorError as error:  # a full disk, too
             raise OSError(str(error)) from error
+        with part.open("r+b") as file:
+            _, computed, position = _checksums(file)
+            file.seek(position)
+            file.write(computed)
 
     replace_file(path, write, sync=sync)
+
+
+_CHECKSUM, _NO_SUM = "crc32", b"00000000"
+"""Key of the checksum in the JSON of a file's header, and what stands there when it is computed."""
+_MARK = rf"\"{_CHECKSUM}\": \"".encode()
+_BLOCK = 2**24
+
+
+def _checksums(file: BinaryIO) -> tuple[bytes, bytes, int]:
+    """The checksum that a safetensors file has, empty without one; that of its bytes; and where it
+    stands."""
+    length = file.read(8)
+    header = file.read(int.from_bytes(length, "little"))
+    position = header.find(_MARK) + len(_MARK)
+    end = position + len(_NO_SUM)
+    if position < len(_MARK):
+        return b"", b"", 0
+    computed = zlib.crc32(length + header[:position] + _NO_SUM + header[end:])
+    while block := file.read(_BLOCK):
+        computed = zlib.crc32(block, computed)
+    return header[position:end], b"%08x" % computed, len(length) + position
+
+
+def require_whole(path: Path) -> None:
+    """Refuse a file of :func:`save_arrays` with other bytes than were written.
+
+    Files of other programs have no checksum.
+
+    Raises
+    ------
+    UserError
+        With the file's name.
+    """
+    with path.open("rb") as file:
+        stored, computed, _ = _checksums(file)
+    if stored != computed:
+        raise UserError(
+            f"{path} is damaged: its bytes are not those that were written. Restore it from a "
+            "copy.",
+            "file-damaged",
+        )
 
 
 def load_arrays_of(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -187,7 +233,8 @@ def load_arrays_of(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]
     from safetensors.numpy import load_file
 
     with _undamaged(path):
-        return load_file(regular_file(path)), read_header(path)
+        require_whole(regular_file(path))
+        return load_file(path), read_header(path)
 
 
 def read_header(path: Path) -> dict[str, Any]:
@@ -195,7 +242,7 @@ def read_header(path: Path) -> dict[str, Any]:
     with _undamaged(path), path.open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         about = json.loads(header.get("__metadata__", {}).get("fedul", "{}"))
-    return about if isinstance(about, dict) else {}
+    return {k: v for k, v in about.items() if k != _CHECKSUM} if isinstance(about, dict) else {}
 
 
 @contextlib.contextmanager

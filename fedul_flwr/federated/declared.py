@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedul_flwr.config.method_settings import AdmissionSettings
 from fedul_flwr.config.methods import METHODS, find_method
-from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.run_config import RunConfig, once
 from fedul_flwr.federated.client_data import data_class_of
 from fedul_flwr.federated.messages import (
     APPROVAL,
@@ -64,6 +64,7 @@ UPDATES: Parts = {
 """Sent by every client that trains the model."""
 
 
+@once
 def declared(settings: RunConfig) -> Declared:
     """All that a client sends in a run, by message."""
     method = find_method(settings.method)

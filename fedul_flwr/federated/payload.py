@@ -20,7 +20,7 @@ from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from fedul_flwr.arrays import Floats
 from fedul_flwr.config.base import nearest
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.run_config import RunConfig, once
 from fedul_flwr.data.run_files.records import is_of_lines, name_taken
 from fedul_flwr.data.types import CONFIDENT_SHARE, LARGEST_COUNT, Content
 from fedul_flwr.errors import BadMessageError, UserError
@@ -343,6 +343,7 @@ def check_answer(answer: Content, parts: Parts, sizes: Sizes) -> None:
         part.check(name, value, sized)
 
 
+@once
 def reports_of(settings: RunConfig) -> Parts:
     """All that the clients of a run report with an update, beside the model."""
     declared = {**OF_ALL, **find_method(settings.method).client_class.reports}

@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from fedul_flwr.arrays import Arrays, Floats
 from fedul_flwr.config.base import load_reference, setting_error
 from fedul_flwr.config.methods import find_method, is_ours, refuse_misspelled
-from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.run_config import RunConfig, once
 from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.data.types import Content, Value
 from fedul_flwr.errors import UserError
@@ -360,6 +360,7 @@ STAGES = (
 """Built-in stages, in the order in which a round passes through them."""
 
 
+@once
 def stages_of(settings: RunConfig) -> tuple[type[Stage], ...]:
     """The stages of a run, in their order: built-in ones, the method's, and somebody's own."""
     of_method = find_method(settings.method).stages
@@ -373,6 +374,7 @@ def open_all(stages: Iterable[ServerStage], grid: Grid) -> None:
         stage.open(grid)
 
 
+@once
 def sums_of(settings: RunConfig) -> dict[str, Sum]:
     """The sums of a run by name, in the order in which they are made: what is summed once first."""
     sums = {name: of for stage in stages_of(settings) for name, of in stage.sums(settings).items()}

@@ -36,7 +36,7 @@ from fedul_flwr.data.decode import Survey, join_blocks
 from fedul_flwr.data.local_data import as_points, open_points
 from fedul_flwr.data.run_files.records import number, read_config, read_summary, saved_model
 from fedul_flwr.data.run_files.store import TEMPERATURE, TRAINED_FOR
-from fedul_flwr.data.safe_files import output_file, read_header, write_atomically
+from fedul_flwr.data.safe_files import output_file, read_header, require_whole, write_atomically
 from fedul_flwr.data.standardize import Scaling, constant_scaling, scaled
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts, reading_notes
 from fedul_flwr.data.types import Inputs, InputShape
@@ -549,7 +549,8 @@ def _refuse_other_shapes(model: nn.Module, path: Path, name: str, *, whole: bool
 
 def _read_weights(path: Path) -> dict[str, torch.Tensor]:
     with _reading(path):
-        state = load_file(regular_file(path))
+        require_whole(regular_file(path))
+        state = load_file(path)
     for key, array in state.items():
         if array.is_floating_point() and not array.isfinite().all():
             raise UserError(

@@ -27,7 +27,7 @@ from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, run_columns, un
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.records import recorded_clients
 from fedul_flwr.data.run_files.store import BEST_MODEL, describe_environment
-from fedul_flwr.data.safe_files import write_atomically
+from fedul_flwr.data.safe_files import require_whole, write_atomically
 from fedul_flwr.data.split import LabelTruth, SetTruth
 from fedul_flwr.data.standardize import Moments, Scaling, SharedScaling, constant_scaling
 from fedul_flwr.data.tables import Missing
@@ -163,6 +163,7 @@ def _read(source: str) -> dict[str, Tensor]:
         what = f"holds no {BEST_MODEL}" if path.is_dir() else "there is no such file or directory"
         raise wrong(what, "model-missing")
     try:
+        require_whole(file)
         weights = load_file(file)
     except (SafetensorError, OSError) as err:
         why = f"{file.name} is no readable safetensors file ({err})"

@@ -93,6 +93,7 @@ def starting_point(
         setup.start_elsewhere(model, recorder.settings, class_names)
         # What was summed over all clients before round 1: a second sum would tell parts.
         return Start(dump_arrays(model), 0, directory.load_state(0) if resumes else {})
+    directory.require_whole()
     arrays, line = directory.load_model(LAST_MODEL)
     has_state = bool(line.pop(store.HAS_STATE, False))
     trained_for = line.pop(store.TRAINED_FOR, None)

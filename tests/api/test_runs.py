@@ -207,3 +207,31 @@ def test_a_run_that_trains_nothing_prints_no_setting_of_training(
     assert "epochs" not in card
     assert "of the model" not in facts(read_run(out))  # sums travel, no model
     assert run.summary["warnings"] == []
+
+
+def tiny(shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+    """A model of somebody's own."""
+    return torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(int(np.prod(shape)), num_classes)
+    )
+
+
+def test_a_function_stands_for_its_place(tmp_path: Path) -> None:
+    short: dict[str, Any] = {"clients": 3, "rounds": 1, "engine": "in-process"}
+    runs = [
+        ff.simulate("supervised", model=model, output=tmp_path / name, **short)
+        for name, model in (("named", f"{__name__}:tiny"), ("object", tiny))
+    ]
+    assert runs[1].settings["model"] == f"{__name__}:tiny"
+    assert runs[0].summary["test_error"] == runs[1].summary["test_error"]
+
+
+@pytest.mark.parametrize("model", [lambda shape, k: torch.nn.Linear(shape[0], k), tiny((8, 8, 1), 10)])
+def test_an_object_that_no_other_process_can_import_is_refused(model: Any) -> None:
+    with refuses("argument-not-allowed", match="my_models:build"):
+        ff.simulate("supervised", model=model)
+
+
+def test_a_misspelled_argument_is_refused_with_the_nearest() -> None:
+    with refuses("unknown-name", match="'clients'"):
+        ff.simulate("supervised", clents=3)

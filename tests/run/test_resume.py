@@ -106,6 +106,16 @@ def about_round_2(directory: Path) -> str:
     return (directory / "metrics.jsonl").read_text().splitlines()[1]
 
 
+def zero(directory: Path, pattern: str) -> None:
+    """Make bytes in the middle of a file's arrays 0, which leaves it readable."""
+    file = next(directory.glob(pattern))
+    data = bytearray(file.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 400] = bytes(400)
+    assert data != file.read_bytes()
+    file.write_bytes(data)
+
+
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "an empty model": (lambda d: cut(d / "last.safetensors", 0), "last.safetensors is missing"),
     "a model without an array": (
@@ -119,6 +129,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         "array '1.bias' must be float32 (128,)",
     ),
     "no model": (lambda d: (d / "last.safetensors").unlink(), "and 2 rounds are complete"),
+    "zeros in the model": (lambda d: zero(d, "last.safetensors"), "last.safetensors is damaged"),
+    "zeros in the memory of the base": (
+        lambda d: zero(d, "state-2.safetensors"),
+        "state-2.safetensors is damaged",
+    ),
     "no memory of the base": (
         lambda d: (d / "state-2.safetensors").unlink(),
         "state-2.safetensors is missing",

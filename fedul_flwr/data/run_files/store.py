@@ -30,6 +30,7 @@ from fedul_flwr.data.safe_files import (
     PARTS,
     append_line,
     load_arrays_of,
+    require_whole,
     save_arrays,
     storing,
     write_atomically,
@@ -202,6 +203,12 @@ class RunDirectory:
         """The state saved after ``round_number``; empty if there is none."""
         name = state_file(round_number)
         return self.load_model(name)[0] if (self.path / name).exists() else {}
+
+    def require_whole(self) -> None:
+        """Refuse files of arrays, also of clients, whose bytes are not those that were written."""
+        for path in sorted(self.path.rglob("*.safetensors")):
+            if not path.is_symlink():
+                require_whole(path)
 
     def drop_states_before(self, round_number: int) -> None:
         """Delete states of earlier rounds."""
