@@ -226,7 +226,9 @@ def test_a_function_stands_for_its_place(tmp_path: Path) -> None:
     assert runs[0].summary["test_error"] == runs[1].summary["test_error"]
 
 
-@pytest.mark.parametrize("model", [lambda shape, k: torch.nn.Linear(shape[0], k), tiny((8, 8, 1), 10)])
+@pytest.mark.parametrize(
+    "model", [lambda shape, k: torch.nn.Linear(shape[0], k), tiny((8, 8, 1), 10)]
+)
 def test_an_object_that_no_other_process_can_import_is_refused(model: Any) -> None:
     with refuses("argument-not-allowed", match="my_models:build"):
         ff.simulate("supervised", model=model)
