@@ -1,4 +1,4 @@
-"""The README's commands and Python work from a wheel in a fresh environment, outside a clone."""
+"""Our commands and Python work from a wheel in a fresh environment, outside a clone."""
 
 import os
 import re
@@ -140,14 +140,14 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.getbasetemp() / "wheel0" / "work"
 
 
-def test_given_a_wheel_then_the_readmes_commands_run(fresh: Callable[..., str], work: Path) -> None:
+def test_given_a_wheel_then_commands_run(fresh: Callable[..., str], work: Path) -> None:
     (work / "driver.py").write_text(DRIVER)
     said = fresh("python", "driver.py", COMMANDS)
     missing = [name for name in LEFT if not (work / name).exists()]
     assert not missing, said
 
 
-def test_given_a_wheel_then_the_readmes_python_runs(fresh: Callable[..., str], work: Path) -> None:
+def test_given_a_wheel_then_python_runs(fresh: Callable[..., str], work: Path) -> None:
     page = (ROOT / "docs" / "own-app.md").read_text()
     (work / "my_app.py").write_text(re.findall(r"```python\n(.*?)```", page, re.S)[0])
     assert "test error" in fresh("python", "-c", PYTHON)
