@@ -108,7 +108,7 @@ def size_of_a_round(code: Mapping[str, set[str]]) -> str:
 CROSSING = {
     "differential privacy": r"DPSettings|PrivateMean|\bdp\.[a-z]|dp\.\w+ =",
     "secure sums": r"secure.sum|sums_updates|has_sums|SecureSums|SumMember|sums_of_sets|sum_client",
-    "standardize": r"standardize|[Ss]caling",
+    "standardize": r"standardize|Scaling|scaling",
     "heads": r"HeadSettings|makes_heads|sums_heads|closed.form|head_every|HEAD\b",
     "tracking": r"tracking\b(?!_)",
 }
