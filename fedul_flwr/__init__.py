@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from fedul_flwr.api.runs import Comparison, compare, load, simulate
     from fedul_flwr.errors import UserError
     from fedul_flwr.propagation.central import label_propagation
+    from fedul_flwr.run.callbacks import Callback
     from fedul_flwr.surrogate import SurrogateLoss
 
 __all__ = [
     "XCLP",
+    "Callback",
     "ClosedFormClassifier",
     "Comparison",
     "FedMatch",
@@ -67,6 +69,7 @@ _from = door(
         "api.estimators": "ClosedFormClassifier FedULClassifier GraphLabelClassifier",
         "api.labels": "Labels label",
         "api.result": "Result TrainedModel",
+        "run.callbacks": "Callback",
         "surrogate": "SurrogateLoss",
         "errors": "UserError",
         "propagation.central": "label_propagation",

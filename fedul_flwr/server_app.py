@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from logging import ERROR, INFO
 from pathlib import Path
@@ -21,8 +22,9 @@ from fedul_flwr.federated.grid import announce_end, polled
 from fedul_flwr.learning.device import retain_freed_memory, set_threads
 from fedul_flwr.results.facts import summary_rows
 from fedul_flwr.results.tracking import refuse_missing, tracked
+from fedul_flwr.run.callbacks import Callback
 from fedul_flwr.run.labeling import label
-from fedul_flwr.run.training import Watch, train
+from fedul_flwr.run.training import train
 
 app = ServerApp()
 
@@ -41,12 +43,12 @@ def main(grid: Grid, context: Context) -> None:
         raise
 
 
-def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
+def serve(grid: Grid, settings: RunConfig, callbacks: Sequence[Callback] = ()) -> None:
     """Run ``settings`` on the nodes of ``grid``.
 
     Parameters
     ----------
-    watch : called after every round of training, see :data:`fedul_flwr.run.training.Watch`.
+    callbacks : look at each round of training.
     """
     refuse_missing(settings.tracking)
     with locked(Path(settings.output), "server") as check:
@@ -62,7 +64,12 @@ def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
         try:
             with without_exit("The run"), tracked(settings.tracking, directory) as add_round:
                 if find_method(settings.method).trains:
-                    train(grid, settings, directory, add_round, watch)
+                    train(grid, settings, directory, add_round, callbacks)
+                elif callbacks:
+                    raise UserError(
+                        f"Method {settings.method!r} has no rounds that callbacks could look at.",
+                        "method-mismatch",
+                    )
                 else:
                     label(grid, settings, directory)
             note_run(directory.path, settings.num_rounds, "finished")

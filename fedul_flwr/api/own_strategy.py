@@ -34,7 +34,16 @@ WITHOUT_EFFECT = (
     *("dataset", "class-names", "input-shape", "columns", "client-data", "features"),
     *("standardize", "standardize-sum"),
     *("partition", "points-per-client", "validation-fraction", "server-fraction", "image-size"),
-    *("model", "start-from", "num-rounds", "base", "fraction-train", "selection", "evaluate"),
+    *(
+        "callback",
+        "model",
+        "start-from",
+        "num-rounds",
+        "base",
+        "fraction-train",
+        "selection",
+        "evaluate",
+    ),
     *(
         "head",
         "calibration",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from fedul_flwr.experiments.compare_table import Row
     from fedul_flwr.experiments.trial_plan import Plan
+    from fedul_flwr.run.callbacks import Callback
 
 
 @without_exit("The run")
@@ -41,6 +42,7 @@ def simulate(
     resume: str | Path | None = None,
     engine: Engine = "processes",
     verbose: bool = False,
+    callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> Result:
     """Simulate a federation, and return its result.
@@ -61,6 +63,8 @@ def simulate(
     engine : what runs the clients: ``"processes"``, a pool of them; ``"in-process"``, this one
         alone; or ``"ray"``, Flower's simulation with Ray. The numbers are the same.
     verbose : show Flower's log.
+    callbacks : objects that look at each round, may add numbers to its line and end the run
+        (:class:`fedul_flwr.Callback`).
     **settings : any setting, with underscores for dashes: ``local_epochs=1``,
         ``fedul={"num_sets": 5}``.
 
@@ -79,7 +83,7 @@ def simulate(
         key: str(value) for key, value in (("output", output), ("resume", resume)) if value
     }
     count = number_of_clients(clients)
-    return Result(run(overrides, count, engine, verbose, named=output is not None))
+    return Result(run(overrides, count, engine, verbose, callbacks, named=output is not None))
 
 
 def run(
@@ -87,6 +91,7 @@ def run(
     clients: int | None,
     engine: Engine,
     verbose: bool,
+    callbacks: Sequence[Callback] = (),
     *,
     named: bool,
 ) -> Path:
@@ -113,7 +118,7 @@ def run(
         with naming_data(config.dataset):
             return engines.simulate(
                 config,
-                engines.Simulation(count, verbose=verbose, engine=engine),
+                engines.Simulation(count, verbose=verbose, engine=engine, callbacks=[*callbacks]),
                 named=named or bool(config.resume),
             )
     except KeyboardInterrupt:

@@ -106,6 +106,10 @@ class DataSettings(Settings):
     """A feature of your own beside the method, a subclass of `Stage` as `package.module:NAME`
     (docs/own-method.md)."""
 
+    callback: str = ""
+    """Code of your own that looks at each round, a subclass of `Callback` as `package.module:NAME`
+    (docs/callbacks.md)."""
+
     dataset: str = "digits"
     """`digits`, `breast-cancer`, `wine`, a Hugging Face hub name, or the path of a folder with
     train and test data. If devices have their own data, it is the server's test data, or `none`."""
@@ -474,7 +478,15 @@ variates, which have other units, and numbers of steps by which updates are scal
 
 
 OF_TRAINING = frozenset(
-    {"model-dropout", "frozen-rounds", "num-rounds", "local-epochs", "local-steps", "optimizer"}
+    {
+        "model-dropout",
+        "frozen-rounds",
+        "callback",
+        "num-rounds",
+        "local-epochs",
+        "local-steps",
+        "optimizer",
+    }
     | {"learning-rate", "learning-rate-schedule", "learning-rate-rounds", "learning-rate-patience"}
     | {"momentum", "weight-decay", "l1", "augment", "noise", "feature-dropout", "mixup", "base"}
 )

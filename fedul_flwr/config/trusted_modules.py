@@ -27,6 +27,7 @@ BUILT_IN: dict[str, tuple[str, ...]] = {
     "optimizer": (),
     "augment": (),
     "stage": (),
+    "callback": (),
     START: (),
 }
 """Settings that may name a module, as ``package.module:NAME``, and beginnings of values that

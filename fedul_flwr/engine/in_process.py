@@ -27,7 +27,7 @@ from fedul_flwr.federated.messages import Spool, phase_of
 
 if TYPE_CHECKING:
     from fedul_flwr.learning.lanes import Lanes
-    from fedul_flwr.run.training import Watch
+    from fedul_flwr.run.callbacks import Callback
 
 
 FIRST_NODE_ID = 1000
@@ -199,7 +199,7 @@ def run_in_process(
     client_app: ClientApp | None = None,
     wrap_grid: Callable[[Grid], Grid] = lambda grid: grid,
     message_log: Path | None = None,
-    watch: Watch | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> None:
     """Run the app in this process.
 
@@ -211,7 +211,7 @@ def run_in_process(
     wrap_grid : wraps the grid that the server uses (tests).
     message_log : a new or empty directory in which all messages are recorded, see
         :mod:`fedul_flwr.engine.message_log`.
-    watch : follows the rounds, see :data:`fedul_flwr.run.training.Watch`.
+    callbacks : look at each round, see :mod:`fedul_flwr.run.callbacks`.
 
     Raises
     ------
@@ -228,4 +228,4 @@ def run_in_process(
     app, flat = client_app or own_client_app, settings.to_flat()
     grid = InProcessGrid(app, num_supernodes, flat, record, lanes)
     with task_identity():
-        serve(wrap_grid(grid), settings, watch)
+        serve(wrap_grid(grid), settings, callbacks)

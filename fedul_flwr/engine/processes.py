@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import Error, Message
 
@@ -33,6 +33,9 @@ from fedul_flwr.engine.transfer import Packed, pack
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.flower_internals import ErrorCode
 from fedul_flwr.federated.messages import Spool
+
+if TYPE_CHECKING:
+    from fedul_flwr.run.callbacks import Callback
 
 _GPUS = "CUDA_VISIBLE_DEVICES"
 
@@ -251,6 +254,7 @@ def run_in_processes(
     num_supernodes: int,
     client_cpus: int = 1,
     client_gpus: float = 0.0,
+    callbacks: Sequence[Callback] = (),
 ) -> None:
     """Run the app in this process and a pool beside it.
 
@@ -259,6 +263,7 @@ def run_in_processes(
     settings : resolved settings; results are written to ``settings.output``.
     num_supernodes : number of clients.
     client_cpus, client_gpus : see :func:`worker_environments`.
+    callbacks : look at each round, see :mod:`fedul_flwr.run.callbacks`.
     """
     environments = worker_environments(client_cpus, client_gpus)
     load_early()
@@ -270,4 +275,4 @@ def run_in_processes(
         task_identity(),
         ProcessGrid(num_supernodes, settings.to_flat(), environments, cores) as grid,
     ):
-        serve(grid, settings)
+        serve(grid, settings, callbacks)

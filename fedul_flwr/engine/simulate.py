@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from fedul_flwr.config.run_config import RunConfig
+    from fedul_flwr.run.callbacks import Callback
 
 
 @contextlib.contextmanager
@@ -270,6 +271,7 @@ class Simulation:
     verbose : show Flower's log.
     engine : see :data:`Engine`; ``in-process`` can also record messages.
     ray_address : Ray cluster that runs the clients, with engine ``ray``; empty for one of its own.
+    callbacks : objects that look at each round, not with engine ``ray``.
     """
 
     num_supernodes: int
@@ -278,6 +280,7 @@ class Simulation:
     verbose: bool = False
     engine: Engine = "processes"
     ray_address: str = ""
+    callbacks: Sequence[Callback] = ()
 
 
 def simulate(
@@ -310,6 +313,12 @@ def simulate(
             raise UserError(
                 f"{option} needs --engine {needed}.", "option-without-effect", option=option
             )
+    if simulation.callbacks and engine == "ray":
+        raise UserError(
+            "callbacks: with engine = 'ray' the server runs in another process, which cannot take "
+            "an object: write callback='my_module:Mine'.",
+            "argument-without-effect",
+        )
     if message_log is not None:
         from fedul_flwr.engine.message_log import refuse_used
 
@@ -365,7 +374,7 @@ def run_here(
         if simulation.engine == "in-process":
             from fedul_flwr.engine.in_process import run_in_process
 
-            run_in_process(config, count, message_log=message_log)
+            run_in_process(config, count, message_log=message_log, callbacks=simulation.callbacks)
         elif simulation.engine == "ray":
             from fedul_flwr.engine.flower_simulation import run_on_ray
 
@@ -376,7 +385,7 @@ def run_here(
         else:
             from fedul_flwr.engine.processes import run_in_processes
 
-            run_in_processes(config, count, *each)
+            run_in_processes(config, count, *each, simulation.callbacks)
 
     with exclusive(), locked(output, "command") as check:
         is_new = [path.name for path in output.iterdir()] == [LOCKS]

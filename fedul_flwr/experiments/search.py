@@ -50,6 +50,7 @@ from fedul_flwr.experiments.studies import (
 from fedul_flwr.experiments.trial import Log, Trial, one_line, prepare_directory
 from fedul_flwr.experiments.trial_plan import Overrides, Plan, slug
 from fedul_flwr.federated.strategy import validate
+from fedul_flwr.run.callbacks import Callback, EvaluatedRound
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -447,7 +448,7 @@ def run_trial(
         if (directory.path / LAST_MODEL).exists():
             config = resolve({"resume": str(directory.path)}, Path.cwd())
         try:
-            run_in_process(config, num_clients, watch=check)
+            run_in_process(config, num_clients, callbacks=[_Check(check)])
         except Exception as error:
             at_client = LOSS_NOT_FINITE in str(error)
             # Or the error follows from NaN.
@@ -457,6 +458,22 @@ def run_trial(
     lines[:] = directory.read_metrics()
     if watch is not None:
         watch(lines)  # a run that was complete before this call
+
+
+class _Check(Callback):
+    """Shows all lines so far to a function."""
+
+    def __init__(self, check: Callable[[Lines], None]) -> None:
+        self._check = check
+
+    def begin(self, lines: Lines) -> None:
+        """Those of a run that goes on."""
+        if lines:
+            self._check(lines)
+
+    def after_round(self, round: EvaluatedRound) -> None:
+        """With the round's own."""
+        self._check([*round.earlier, round.metrics])
 
 
 def _has_diverged(directory: RunDirectory) -> bool:

@@ -32,6 +32,7 @@ from fedul_flwr.data.types import UNLABELED, LabeledPoints, PointArrays, Source,
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.models import build_model
+from fedul_flwr.run.callbacks import Callbacks
 from fedul_flwr.run.measures import (
     BINS,
     DETAILS,
@@ -204,7 +205,7 @@ class Recorder:
 
     Evaluation and the next round do not depend on each other, so evaluation takes no extra time if
     a core is idle. Only clients' own models (``evaluate = "local"``) are evaluated before the round
-    is recorded.
+    is recorded, and a round that callbacks look at before the next one begins.
     """
 
     def __init__(
@@ -213,8 +214,10 @@ class Recorder:
         settings: RunConfig,
         evaluator: Evaluator | None,
         add_round: AddRound,
+        callbacks: Callbacks,
     ) -> None:
         self.directory = directory
+        self.callbacks = callbacks
         self.settings = settings
         self.evaluator = evaluator
         self._add_round = add_round
@@ -243,7 +246,9 @@ class Recorder:
         self.directory.save_model(LAST_MODEL, arrays, about)
         self.directory.drop_states_before(number)
         self.directory.drop_client_versions(number)
-        if not local:
+        if not local and self.callbacks:
+            self._evaluate(dict(line), arrays, [arrays], prior)
+        elif not local:
             self._pending = self._pool.submit(self._evaluate, dict(line), arrays, [arrays], prior)
 
     def wait(self) -> None:
@@ -284,6 +289,7 @@ class Recorder:
         }
         refuse_other_keys(of_models)
         line |= of_models
+        line |= self.callbacks.after_round(line, self.lines, arrays)
         self.lines.append(line)
         if self.best() is line:
             # Save before writing the line: a run interrupted here evaluates this round again.

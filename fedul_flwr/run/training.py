@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from logging import INFO, WARNING
@@ -40,6 +40,7 @@ from fedul_flwr.federated.strategy import Strategy, validate
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.results.model_file import write_model_card
 from fedul_flwr.run import setup
+from fedul_flwr.run.callbacks import Callback, Callbacks
 from fedul_flwr.run.evaluation import (
     AddRound,
     Recorder,
@@ -157,17 +158,12 @@ def _damaged(directory: store.RunDirectory, name: str, how: str) -> UserError:
     return UserError(f"{directory.path / name} {how}: {REMEDY}.", "file-damaged")
 
 
-Watch = Callable[[Sequence[Mapping[str, Any]]], None]
-"""Called with all lines of ``metrics.jsonl`` so far: after every round once it is evaluated, before
-the next one begins, and when a run resumes. An exception from it ends the run."""
-
-
 def train(
     grid: Grid,
     settings: RunConfig,
     directory: store.RunDirectory,
     add_round: AddRound,
-    watch: Watch | None = None,
+    callbacks: Iterable[Callback] = (),
 ) -> None:
     """Train, evaluate, record; ``add_round`` also gets every line of ``metrics.jsonl``."""
     strategy_class: type[Strategy] = find_method(settings.method).strategy_class
@@ -177,7 +173,9 @@ def train(
     run = prepare(settings, data)
     settings, data, model, of_server = run.settings, run.data, run.model, run.of_server
     assert model is not None  # of a method that trains
-    recorder = Recorder(directory, settings, data.evaluator(settings, run.learned_from), add_round)
+    evaluator = data.evaluator(settings, run.learned_from)
+    following = Callbacks(callbacks, settings, directory.path, model)
+    recorder = Recorder(directory, settings, evaluator, add_round, following)
     shares = ShareCheck(recorder, of_server, data.shape.class_names)
     # First: the last round of a run that was killed may have to be evaluated.
     run.scaling.value = setup.earlier_scaling(directory, data, settings)
@@ -227,7 +225,7 @@ def train(
                     to_record(start.arrays),
                     num_rounds=settings.num_rounds - done,
                     timeout=settings.round_timeout,
-                    evaluate_fn=_AfterRound(strategy, recorder, data, shares, watch, start),
+                    evaluate_fn=_AfterRound(strategy, recorder, data, shares, start),
                 )
         except PrivacyBudgetExhausted:
             rounds = strategy.record.round - 1
@@ -246,6 +244,7 @@ def train(
     write_summary(
         directory, recorder, len(strategy.registration.nodes), time.time() - began, about, of_own
     )
+    following.end(directory.read_json(store.SUMMARY))
     write_model_card(directory)
     draw_pictures(directory)  # last: their folder says that everything is there
 
@@ -269,7 +268,6 @@ class _AfterRound:
     recorder: Recorder
     data: ServerData
     shares: ShareCheck
-    watch: Watch | None
     start: Start
     _reached: float = 0.0
     _before: ArrayRecord = field(default_factory=ArrayRecord)
@@ -282,7 +280,7 @@ class _AfterRound:
         # With test-prior = "sets" clients tell the priors in round 1.
         self.shares.warning(strategy.test_prior)
         if server_round == 0:
-            _show(recorder, self.watch)
+            recorder.callbacks.begin(recorder.lines)
             self._reached, self._before = time.time(), arrays
             return
         seed_draws(recorder.settings.seed, "server", record.round)  # of the next round
@@ -294,9 +292,7 @@ class _AfterRound:
         models, prior = strategy.local_models, strategy.test_prior
         recorder.record(line, to_arrays(arrays), state_of(strategy), models, prior)
         self._before = arrays
-        why = _follow(strategy, recorder)
-        _show(recorder, self.watch)
-        if why is not None:
+        if why := _follow(strategy, recorder) or recorder.callbacks.why:
             raise _StageEndsError(why)
 
     def _line(self, arrays: ArrayRecord) -> dict[str, Any]:
@@ -359,13 +355,6 @@ def _surrogate_chance(strategy: Strategy) -> dict[str, float]:
     counts = [registry.answers[client].values.get("num-sets") for client in asked]
     logs = [math.log(count) for count in counts if isinstance(count, int) and count > 0]
     return {"surrogate_chance": fmean(logs)} if logs else {}
-
-
-def _show(recorder: Recorder, watch: Watch | None) -> None:
-    if watch is not None:
-        recorder.wait()
-        if recorder.lines:
-            watch(recorder.lines)
 
 
 def _follow(strategy: Strategy, recorder: Recorder) -> str | None:

@@ -24,6 +24,7 @@ from fedul_flwr.data.run_files.store import (
 )
 from fedul_flwr.engine.simulate import plan_rounds
 from fedul_flwr.errors import StorageError
+from fedul_flwr.run.callbacks import Callback, EvaluatedRound
 from tests.support.refusals import refuses
 from tests.support.runs import train
 from tests.support.settings import Settings
@@ -131,13 +132,14 @@ def test_given_a_directory_deleted_in_mid_run_then_the_run_ends_and_does_not_mak
     config = settings(**QUICK)
     directory, moved = Path(config.output), Path(config.output).with_name("moved")
 
-    def delete(lines: Any) -> None:
-        if lines[-1]["round"] == 1:
-            directory.rename(moved)
-            (directory / "clients").mkdir(parents=True)  # as a client may
+    class Delete(Callback):
+        def after_round(self, round: EvaluatedRound) -> None:
+            if round.number == 1:
+                directory.rename(moved)
+                (directory / "clients").mkdir(parents=True)  # as a client may
 
     with refuses("folder-missing", StorageError):
-        train(config, 2, watch=delete)
+        train(config, 2, callbacks=[Delete()])
     assert [path.name for path in directory.iterdir()] == ["clients"]
     train(resolve({"resume": str(moved)}, Path.cwd()), 2)  # what was there resumes
 
