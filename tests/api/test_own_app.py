@@ -246,7 +246,7 @@ def test_given_clients_of_40_and_80_points_then_they_count_as_the_log_says(
             "evaluate_metrics_aggr_fn is never called",
         ),
         ({"classes": 1}, "classes is 1; two or more"),
-        ({"model": lambda shape, classes: None}, "at the top of a module"),
+        ({"model": lambda shape, classes: None}, "at the top of no module"),
         ({"settings": {"local_epoch": 1}}, "Unknown setting 'local-epoch'.*'local-epochs'"),
         ({"settings": {"num_rounds": 1}}, "num-rounds has no effect in an app of your own"),
         ({"settings": {"fedmatch": {"helpers": 1}}}, "fedmatch.helpers = 1: it has an effect only"),
