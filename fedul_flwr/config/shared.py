@@ -619,7 +619,16 @@ class SharedSettings(TrainingSettings):
     """Directory of results; empty takes `runs/<method>-<dataset>-<time>`."""
     resume: str = ""
     """Directory of an interrupted run to continue."""
-    tracking: Literal["none", "tensorboard", "mlflow", "tensorboard,mlflow"] = "none"
+    tracking: Literal[
+        "none",
+        "tensorboard",
+        "mlflow",
+        "wandb",
+        "tensorboard,mlflow",
+        "tensorboard,wandb",
+        "mlflow,wandb",
+        "tensorboard,mlflow,wandb",
+    ] = "none"
     """Tracking tools that also get the metrics of a run: see docs/tracking.md."""
 
     @model_validator(mode="after")

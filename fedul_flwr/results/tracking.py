@@ -1,4 +1,4 @@
-"""Copy a run's records to TensorBoard and MLflow (setting ``tracking``, off by default).
+"""Copy a run's records to TensorBoard, MLflow and Weights & Biases (setting ``tracking``).
 
 They get the settings, the numbers of ``metrics.jsonl`` and ``summary.json``, and figures drawn from
 these, but nothing about single clients. The run's own files are always complete: if a tool fails,
@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from logging import WARNING
 from pathlib import Path
 from typing import Any, cast
@@ -82,7 +83,7 @@ class _Copy:
 
     def __init__(self, tool: str, directory: store.RunDirectory) -> None:
         self._tool, self._directory = tool, directory
-        self._tracker: TensorBoard | MLflow | None = None
+        self._tracker: Tracker | None = None
         self._failed = False
 
     def add_round(self, line: Mapping[str, Any]) -> None:
@@ -104,7 +105,7 @@ class _Copy:
         numbers = {f"summary/{key}": value for key, value in _numbers(summary).items()}
         self._opened(step + 1).add(step, numbers)
 
-    def _opened(self, step: int) -> TensorBoard | MLflow:
+    def _opened(self, step: int) -> Tracker:
         """The tracker; ``step`` is its first step, larger than 1 if a run resumes."""
         if self._tracker is None:
             settings = self._directory.read_json(store.CONFIG)["settings"]
@@ -218,5 +219,47 @@ class MLflow:
         return str(self._client.create_experiment(name, artifact_location=location))
 
 
-_TRACKERS: dict[str, type[TensorBoard | MLflow]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
+class WeightsAndBiases:
+    """An offline run in the run's directory, which ``wandb sync`` uploads; ``WANDB_MODE`` may say
+    ``online``. It has the settings and numbers alone, nothing of the machine or the program."""
+
+    def __init__(
+        self, directory: store.RunDirectory, settings: Mapping[str, Scalar], step: int
+    ) -> None:
+        del step
+        import wandb
+
+        path = directory.path
+        quiet = {"silent": True, "console": "off", "save_code": False, "disable_git": True}
+        machine = {"x_disable_meta": True, "x_disable_stats": True, "x_save_requirements": False}
+        self._run = wandb.init(
+            mode=os.environ.get("WANDB_MODE", "offline"),  # type: ignore[arg-type]
+            dir=str(path),
+            project=os.environ.get("WANDB_PROJECT", "fedul-flwr"),
+            name="/".join(path.parts[-2:]),
+            id=sha256(str(path.resolve()).encode()).hexdigest()[:16],
+            resume="allow",
+            config=dict(settings),
+            settings=wandb.Settings(**quiet, **machine),
+        )
+
+    def add(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Record ``numbers`` of one round, or of the whole run up to it."""
+        self._run.log(dict(numbers), step=step)
+
+    def end(self, succeeded: bool, pictures: Sequence[Path]) -> None:
+        """Add PNG files, and mark the run as ended."""
+        import wandb
+
+        if pictures:
+            self._run.log({f"plots/{path.stem}": wandb.Image(str(path)) for path in pictures})
+        self._run.finish(exit_code=int(not succeeded))
+
+
+Tracker = TensorBoard | MLflow | WeightsAndBiases
+_TRACKERS: dict[str, type[Tracker]] = {
+    "tensorboard": TensorBoard,
+    "mlflow": MLflow,
+    "wandb": WeightsAndBiases,
+}
 """Tracking tools; all of their methods may raise any exception."""

@@ -145,3 +145,23 @@ def test_a_tool_that_is_not_installed(
     with refuses("package-missing", setting="tracking"):
         train(config, 2)
     assert not Path(config.output).exists()
+
+
+def test_weights_and_biases_has_an_offline_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = pytest.importorskip("wandb")
+    for name in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_DIR", "WANDB_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    directory = finished(tmp_path / "run")
+    with tracked("wandb", directory) as add_round:
+        add_round(line(1, 9.0))
+        add_round(line(2, 4.5))
+    wandb.teardown()  # its process writes the file, which a program waits for when it ends
+    (file,) = (tmp_path / "run").glob("wandb/offline-run-*/*.wandb")
+    content = file.read_bytes()
+    for told in (b"test_error", b"bytes_up", b"summary/errors.xclp", b"fedul-flwr"):
+        assert told in content
+    assert b"requirements.txt" not in content
+    pictures = sorted(path.name for path in file.parent.rglob("*.png"))
+    assert len(pictures) == 3  # priors would show clients' points
