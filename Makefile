@@ -116,16 +116,17 @@ docs: $(STAMP)
 	$(BIN)/fedul-flwr reproduce --render
 
 # Versions and hashes of what the Dockerfile installs, but for PyTorch; Flower depends on uv.
+IMAGE := --extra hub --extra paper-protocols --extra prometheus --extra torchvision --extra xclp
 lock: $(STAMP)
 	$(BIN)/uv lock --quiet --upgrade
-	$(BIN)/uv export --quiet --frozen --no-emit-project --no-dev --no-header --no-annotate \
+	$(BIN)/uv export --quiet --frozen --no-emit-project --no-dev --no-header --no-annotate $(IMAGE) \
 	    --prune torch --prune torchvision -o requirements.lock
 
 # All packages with their hashes, as CycloneDX.
 sbom: $(STAMP)
 	$(BIN)/uv lock --quiet
 	mkdir -p build
-	$(BIN)/uv export --quiet --frozen --no-dev --format cyclonedx1.5 -o build/sbom.cdx.json
+	$(BIN)/uv export --quiet --frozen --no-dev $(IMAGE) --format cyclonedx1.5 -o build/sbom.cdx.json
 
 site: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -14,7 +14,7 @@ from benchmarks.scale_units import MEGABYTE, units
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.solve import NUM_NEIGHBORS
-from fedul_flwr.secure.encrypted_distances import BACKENDS
+from fedul_flwr.secure.encrypted_distances import backend_of
 from fedul_flwr.strategies.fedmatch_parts import HEADER
 
 COUNTS = (100, 1_000, 10_000, 100_000, 1_000_000)
@@ -133,7 +133,7 @@ def propagation(unit: dict[str, float], model: int) -> Costs:
 
 def secret(name: str, group: int = 0) -> Costs:
     """Comparisons by the backend's estimate, among all S clients or in groups of ``group``."""
-    backend = BACKENDS[name]
+    backend = backend_of(name)
 
     def members(count: int) -> int:
         return group or count

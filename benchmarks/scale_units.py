@@ -25,7 +25,7 @@ from fedul_flwr.federated.messages import ARRAYS, METRICS
 from fedul_flwr.federated.replies import check_all_bytes, check_update
 from fedul_flwr.propagation.codes import SEED_BYTES, encode, neighbors_by_code
 from fedul_flwr.propagation.solve import NUM_NEIGHBORS, normalized_graph, propagation_columns
-from fedul_flwr.secure.encrypted_distances import BACKENDS
+from fedul_flwr.secure.encrypted_distances import backend_of
 from fedul_flwr.strategies.fedmatch_parts import decode
 from fedul_flwr.strategies.fedmatch_parts import encode as sparse_encode
 
@@ -142,7 +142,7 @@ def propagation(quick: bool) -> dict[str, float]:
     began = time.process_time()
     measured = compare_group("rlwe", clients, points, num_bits)
     taken = time.process_time() - began
-    estimate = BACKENDS["rlwe"].cost([points] * clients, num_bits)
+    estimate = backend_of("rlwe").cost([points] * clients, num_bits)
     return {
         "pair": processor_seconds(lambda: neighbors_by_code(codes, NUM_NEIGHBORS), turns) / pairs,
         "column": solving / (size * len(columns)),

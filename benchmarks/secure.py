@@ -25,7 +25,7 @@ from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine.in_process import run_in_process
 from fedul_flwr.propagation.codes import hamming
 from fedul_flwr.secure import session as channels
-from fedul_flwr.secure.encrypted_distances import BACKENDS, PROTOCOLS
+from fedul_flwr.secure.encrypted_distances import backend_of, hamming_protocol
 from fedul_flwr.secure.hamming.pairwise import Party, StepResult
 from fedul_flwr.secure.rowsums import open_rows, pair_masks, split_share, sum_shares
 from fedul_flwr.secure.similarity import Arrays, Task
@@ -164,7 +164,7 @@ def _round_seconds(secure: str, rounds: int, changed: Mapping[str, Scalar]) -> l
 
 def compare_group(name: str, clients: int, points: int, num_bits: int) -> dict[str, Any]:
     """A comparison among all clients: keys, seed, codes and distances."""
-    backend, codes = BACKENDS[name], _codes(clients, points, num_bits)
+    backend, codes = backend_of(name), _codes(clients, points, num_bits)
     server = backend.server(range(clients), num_bits, bytes(32))
     memory: list[Arrays] = [{} for _ in codes]
     sent = 0
@@ -197,7 +197,7 @@ def compare_group(name: str, clients: int, points: int, num_bits: int) -> dict[s
 
 def compare_pair(name: str, points: int, num_bits: int) -> dict[str, Any]:
     """A comparison of an owner and an evaluator with existing keys, all messages encrypted."""
-    protocol, codes = PROTOCOLS[name], _codes(2, points, num_bits)
+    protocol, codes = hamming_protocol(name), _codes(2, points, num_bits)
     sizes = {0: points, 1: points}
     parties = [
         Party(0, (1,), (), sizes, num_bits, bytes(32)),

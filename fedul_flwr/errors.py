@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from typing import Any, Self
 
 
@@ -67,6 +68,38 @@ class BadMessageError(UserError):
     """
 
     code = "message-form"
+
+
+class MissingPackageError(UserError):
+    """A package of an extra of fedul-flwr that is not installed."""
+
+
+def require(extra: str, what: str, *packages: str, **values: object) -> None:
+    """Refuse what needs packages that are not installed, in a sentence that names their extra.
+
+    Call it where a package is imported, and before a run that will need it.
+
+    Parameters
+    ----------
+    extra : a list under ``project.optional-dependencies`` in ``pyproject.toml``.
+    what : what needs the packages; the subject of the sentence.
+    packages : the names that are imported.
+    values : as for :class:`UserError`.
+
+    Examples
+    --------
+    >>> require("tune", "A search", "no_such_package")
+    Traceback (most recent call last):
+    ...
+    fedul_flwr.errors.MissingPackageError: A search needs no_such_package: \
+pip install 'fedul-flwr[tune]'.
+    """
+    if missing := [name for name in packages if find_spec(name) is None]:
+        raise MissingPackageError(
+            f"{what} needs {', '.join(missing)}: pip install 'fedul-flwr[{extra}]'.",
+            "package-missing",
+            **values,
+        )
 
 
 class NoUpdateError(UserError):

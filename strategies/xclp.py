@@ -18,6 +18,7 @@ from fedul_flwr.propagation.server import (
     LabelPropagation,
     log_privacy,
     refuse_unfit_sizes,
+    require_packages,
     warn_of_plaintext,
     wrong_sum,
 )
@@ -100,8 +101,10 @@ def shown_by_comparisons(settings: kit.RunConfig) -> Iterator[str]:
     yield "Owners see how many points and labels others have, and how many labels of each class."
 
 
-def warn_of_privacy(settings: kit.RunConfig) -> None:
-    """Warn if the server sees all codes, and log the differential privacy."""
+def check_settings(settings: kit.RunConfig) -> None:
+    """Refuse what lacks a package, warn if the server sees all codes, and log the differential
+    privacy."""
+    require_packages(settings[XCLPSettings])
     log_privacy(settings)
     warn_of_plaintext(settings[XCLPSettings])
 
@@ -117,5 +120,5 @@ METHOD = kit.Method(
     settings=(kit.LabelSettings, kit.PseudoLabelSettings, XCLPSettings, kit.WeakViewSettings),
     data="partly-labeled",
     unprotected=shown_by_comparisons,
-    check=warn_of_privacy,
+    check=check_settings,
 )

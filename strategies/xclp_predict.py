@@ -26,6 +26,7 @@ from fedul_flwr.propagation.server import (
     LabelPropagation,
     log_privacy,
     refuse_unfit_sizes,
+    require_packages,
     warn_of_plaintext,
     wrong_sum,
 )
@@ -220,7 +221,9 @@ def _check_reply(client: kit.ClientRef, answer: kit.Content) -> None:
 
 
 def check_settings(settings: kit.RunConfig) -> None:
-    """Refuse model features without a model, and predictions without points to predict."""
+    """Refuse what lacks a package, model features without a model, and predictions without points
+    to predict."""
+    require_packages(settings[XCLPSettings])
     log_privacy(settings)
     warn_of_plaintext(settings[XCLPSettings])
     options = settings[XCLPPredictSettings]

@@ -37,7 +37,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from packaging.requirements import Requirement
 for text in requires("flwr"):
     need = Requirement(text)
-    if any(need.marker is None or need.marker.evaluate({"extra": e}) for e in ("dp", "simulation")):
+    if need.marker is None or need.marker.evaluate({"extra": "simulation"}):
         try:
             found = version(need.name)
         except PackageNotFoundError:
@@ -80,7 +80,7 @@ def run_with(wanted: str) -> int:
 
 
 def oldest() -> str:
-    """The oldest release that ``pyproject.toml`` allows, such as 1.41."""
+    """The oldest release that ``pyproject.toml`` allows, such as 1.42."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     [needed] = [r for r in map(Requirement, project["dependencies"]) if r.name == "flwr"]
     [lowest] = [bound.version for bound in needed.specifier if bound.operator == ">="]

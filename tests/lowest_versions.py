@@ -12,6 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = ROOT / ".venv-lowest"
 UV = Path(sys.executable).with_name("uv")  # Flower itself depends on it
+EXTRAS = ("hub", "paper-protocols", "prometheus", "torchvision", "xclp")
+"""Of which the tests need packages."""
 TESTED_WITH = ("pytest", "pytest-xdist", "hypothesis")
 TESTS = (
     "tests/test_client_imports.py",
@@ -44,6 +46,7 @@ def main() -> int:
 def oldest() -> str | None:
     """Requirements as ``name==version`` lines; None without an answer of the index."""
     options = ["--quiet", "--resolution", "lowest-direct", "--no-header", "--no-annotate"]
+    options += [word for extra in EXTRAS for word in ("--extra", extra)]
     command = [UV, "pip", "compile", *options, "--python", sys.executable, "pyproject.toml"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:

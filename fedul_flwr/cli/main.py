@@ -22,7 +22,7 @@ from fedul_flwr.cli.deploy import deploy
 from fedul_flwr.cli.experiments import compare, reproduce, tune
 from fedul_flwr.cli.finished_model import evaluate, export, pack, predict
 from fedul_flwr.cli.lists import datasets, methods, settings
-from fedul_flwr.cli.options import with_examples, with_way_out
+from fedul_flwr.cli.options import restore_texts, with_examples, with_way_out
 from fedul_flwr.cli.simulated_run import demo, label, run
 from fedul_flwr.engine.shell import end_like_ctrl_c, exit_code, open_streams, stop_behind
 from fedul_flwr.errors import in_one_sentence
@@ -30,6 +30,10 @@ from fedul_flwr.errors import in_one_sentence
 
 class _Group(TyperGroup):
     """Reports errors that the user can fix in one sentence, with exit code 1."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        restore_texts(self)
 
     def invoke(self, ctx: Any) -> Any:
         try:

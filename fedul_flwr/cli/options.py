@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import click
 import typer
+from typer.core import TyperArgument
 
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.engine.simulate import Engine
@@ -80,6 +82,20 @@ def columns() -> int:
 def with_examples(*examples: str) -> dict[str, Any]:
     """Arguments of ``app.command`` for a command whose help ends with ``examples``."""
     return {"epilog": "\n\n".join(["Examples:", *examples])}
+
+
+def restore_texts(command: click.Command) -> None:
+    """Give the arguments of a command, and of those below it, their texts back.
+
+    typer 0.20, the newest that Flower allows, sets them before click 8.5 clears them.
+    """
+    for inner in getattr(command, "commands", {}).values():
+        restore_texts(inner)
+    for argument in command.params:
+        if isinstance(argument, TyperArgument) and not argument.help:
+            assert command.callback is not None
+            hints = get_type_hints(inspect.unwrap(command.callback), include_extras=True)
+            argument.help = hints[argument.name].__metadata__[0].help
 
 
 def with_way_out(error: click.UsageError) -> click.UsageError:

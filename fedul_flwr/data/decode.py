@@ -23,7 +23,7 @@ from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.data.dicom import dicom_size, is_dicom, read_dicom
 from fedul_flwr.data.safe_files import is_visible
 from fedul_flwr.data.types import Inputs, InputShape
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import MissingPackageError, UserError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -441,7 +441,7 @@ def readable(name: str) -> Iterator[None]:
             "smaller copy of it.",
             "image-size",
         ) from error
-    except MemoryError:
+    except (MemoryError, MissingPackageError):
         raise
     except Exception as error:  # for a broken file Pillow's decoders may raise anything
         is_other = isinstance(error, UnidentifiedImageError)

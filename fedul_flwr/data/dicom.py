@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from fedul_flwr.arrays import Bytes
 from fedul_flwr.config.user_files import regular_file
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import UserError, require
 
 if TYPE_CHECKING:
     from pydicom import Dataset
 
 _MARK, _PREAMBLE = b"DICM", 128
+_DECODERS = ("pylibjpeg", "libjpeg", "openjpeg", "rle")
 _BEYOND = 1e12
 """Further from any window than any value of a file."""
 
@@ -93,10 +94,9 @@ def read_dicom(content: bytes | Path, window: tuple[float, float] | None = None)
 @contextmanager
 def _opened(content: bytes | Path, *, pixels: bool) -> Iterator[Dataset]:
     """Context with a file, or its header alone; what goes wrong there is said without a value."""
-    try:
-        from pydicom import dcmread
-    except ImportError:
-        raise _unfit("it is DICOM, which needs: pip install 'fedul-flwr[dicom]'") from None
+    require("dicom", "A DICOM file", "pydicom")
+    from pydicom import dcmread
+
     # Both quote values, and images are decoded in several threads.
     warnings.filterwarnings("ignore", module="pydicom")
     logging.getLogger("pydicom").setLevel(logging.CRITICAL + 1)
@@ -127,8 +127,9 @@ def _refuse_other_kinds(file: Dataset) -> None:
     except NotImplementedError:
         can_decode = False
     if not can_decode:
+        require("dicom", "A compressed DICOM file", *_DECODERS)
         name = syntax.name if syntax.is_transfer_syntax else "an unknown transfer syntax"
-        raise _unfit(f"it is in {name}, which needs: pip install 'fedul-flwr[dicom]'")
+        raise _unfit(f"it is in {name}, which cannot be decoded")
 
 
 def _in_gray(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -231,8 +230,8 @@ def partition_points(
     return [np.sort(part) for part in parts]
 
 
-_ATTEMPTS = 20
-"""Seeds that are tried, each with eleven draws, until all clients have enough points."""
+_ATTEMPTS, _DRAWS = 20, 11
+"""Seeds that are tried, and draws of each, until all clients have enough points."""
 
 
 def _unfit(key: str, labels: Ints, num_clients: int, config: RunConfig, why: object) -> UserError:
@@ -293,29 +292,30 @@ def _of_shards(labels: Ints, order: Ints, num_clients: int, config: RunConfig) -
 
 
 def _dirichlet(labels: Ints, order: Ints, num_clients: int, config: RunConfig) -> list[Ints]:
-    """The partition of flwr-datasets, applied to a data set with labels only."""
-    import datasets
-    from flwr_datasets.partitioner import DirichletPartitioner
+    """Shares of every class by a draw of Dirichlet's distribution (Yurochkin et al. 2019).
 
-    chosen = config[DirichletSettings]
-    table = datasets.Dataset.from_dict({"label": labels[order], "position": order})
-    why: object = ""
+    A draw that leaves a client fewer than ``dirichlet.min-points`` is repeated. Seeds give the same
+    parts as ``DirichletPartitioner`` of flwr-datasets.
+    """
+    chosen, sorted_labels = config[DirichletSettings], labels[order]
+    alpha = np.full(num_clients, chosen.alpha)
+    of_class = [np.flatnonzero(sorted_labels == label) for label in np.unique(sorted_labels)]
+    fewest = 0
     for attempt in range(_ATTEMPTS):
-        built = DirichletPartitioner(
-            num_clients,
-            "label",
-            alpha=chosen.alpha,
-            min_partition_size=chosen.min_points,
-            seed=derived_seed(config.seed, "partitioner", *([attempt] if attempt else [])),
-        )
-        built.dataset = table
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of each draw
-            try:
-                parts = [built.load_partition(client) for client in range(num_clients)]
-                return [np.asarray(part["position"], dtype=np.int64) for part in parts]
-            except (ValueError, ZeroDivisionError) as error:
-                why = error
+        words = ("partitioner", attempt) if attempt else ("partitioner",)
+        rng = np.random.default_rng(derived_seed(config.seed, *words))
+        for _ in range(_DRAWS):
+            shares = [
+                np.split(points, (np.cumsum(rng.dirichlet(alpha)) * len(points)).astype(int)[:-1])
+                for points in of_class
+            ]
+            parts = [np.concatenate(part) for part in zip(*shares, strict=True)]
+            fewest = max(fewest, least := min(map(len, parts)))
+            if least >= chosen.min_points:
+                for part in parts:
+                    rng.shuffle(part)
+                return [order[part] for part in parts]
+    why = f"in none of {_ATTEMPTS * _DRAWS} draws had every client more than {fewest} points"
     raise _unfit("dirichlet.min-points", labels, num_clients, config, why)
 
 

@@ -82,11 +82,12 @@ def replace_file(path: Path, write: Callable[[Path], object], *, sync: bool = Tr
             part.unlink(missing_ok=True)  # in a stranger's folder it may be a link
             write(part)
             if sync:
-                _sync(part)
+                with part.open("rb+") as file:  # Windows syncs what is open for writing alone
+                    os.fsync(file.fileno())
             part.replace(path)
             if sync:
                 with contextlib.suppress(OSError):  # some file systems, and Windows, cannot
-                    _sync(path.parent)
+                    _sync_folder(path.parent)
         finally:
             with contextlib.suppress(OSError):
                 part.unlink()
@@ -256,7 +257,7 @@ def _undamaged(path: Path) -> Iterator[None]:
         raise UserError(f"{path} is missing or damaged.", "file-damaged") from error
 
 
-def _sync(path: Path) -> None:
+def _sync_folder(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

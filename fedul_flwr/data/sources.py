@@ -60,7 +60,7 @@ from fedul_flwr.data.table_files import (
 )
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, in_memory, reading_notes
 from fedul_flwr.data.types import InputShape, PointArrays, Source
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import UserError, require
 
 CommonForm = tuple[InputShape, Columns | None, int, Sequence[Points]]
 """What both splits have in common: the shape of every point; the columns of tables, if they are
@@ -123,6 +123,9 @@ def same_classes(train: LabeledSplit, test: LabeledSplit) -> tuple[ClassLabels, 
 def _read_hub(name: str, options: TableOptions) -> tuple[LabeledSplit, LabeledSplit]:
     """Train and test split of a data set on the Hugging Face hub, ``name`` or ``name:config``,
     downloaded if necessary."""
+    hint = nearest(name, (*BUILT_IN, "none"))
+    alike = f" ({hint[2:]})" if hint else ""
+    require("hub", f"{name!r} is no folder here{alike}, and the Hugging Face hub", "datasets")
     import datasets
 
     repository, _, config = name.partition(":")
@@ -136,7 +139,7 @@ def _read_hub(name: str, options: TableOptions) -> tuple[LabeledSplit, LabeledSp
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise UserError(
             f"{name!r} is neither a folder here nor a data set that could be loaded from the "
-            f"Hugging Face hub ({reason}){nearest(name, (*BUILT_IN, 'none')) or '.'}",
+            f"Hugging Face hub ({reason}){hint or '.'}",
             "data-set-missing",
         ) from error
     finally:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
-
 from fedul_flwr.data.run_files.store import read_run, run_in_words
 from fedul_flwr.deploy.certificates import Address
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import UserError, require
+
+require("prometheus", "--metrics", "prometheus_client", option="--metrics")
+from prometheus_client import CollectorRegistry, start_http_server  # noqa: E402
+from prometheus_client.core import GaugeMetricFamily  # noqa: E402
+from prometheus_client.registry import Collector  # noqa: E402
 
 Lines = Sequence[Mapping[str, Any]]
 FIGURES: Mapping[str, tuple[str, Callable[[Mapping[str, Any], Lines], float]]] = {

@@ -14,11 +14,13 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from multiprocessing import forkserver, parent_process
-from multiprocessing.context import ForkServerContext
+from multiprocessing import parent_process
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext  # Windows has none
 
 _GONE = {errno.EPIPE, errno.EIO}
 """Errors of an output whose reader, or terminal, has gone."""
@@ -215,6 +217,8 @@ def fork_server() -> ForkServerContext:
 def load_early() -> None:
     """Begin to load, in the other process and without waiting; harmless if repeated."""
     fork_server()
+    from multiprocessing import forkserver
+
     with started_apart():
         forkserver.ensure_running()
 

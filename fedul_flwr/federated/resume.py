@@ -104,7 +104,7 @@ def _as_numbers(of: object, name: str, value: Any) -> NDArray[Any]:
 
 
 ATTRIBUTES = ("m_t", "v_t", "momentum_vector", "control", "used", "ledger")
-"""Attributes with state: moments (FedOpt family of Flower 1.41, dicts), momentum (FedAvgM, a list),
+"""Attributes with state: moments (FedOpt family, dicts), momentum (FedAvgM, a list),
 SCAFFOLD's variate and the clients in it, and the ledger of differential privacy."""
 
 

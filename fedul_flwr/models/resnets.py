@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedul_flwr.data.types import InputShape
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import UserError, require
 from fedul_flwr.models.parts import Normalized, UnitRange, require_size, scale_variance
 
 # Any classification model of torchvision, with a conversion of our inputs to its inputs.
@@ -24,7 +24,7 @@ class TorchvisionModel(nn.Module):
     def __init__(self, name: str, input_shape: InputShape, num_classes: int) -> None:
         super().__init__()
         _check_name(name)
-        from torchvision import models  # 160 MB and a second, needed only for these models
+        from torchvision import models  # a second, needed only for these models
 
         self.name = name
         self.net: nn.Module = models.get_model(name, weights=None, num_classes=num_classes)
@@ -68,7 +68,13 @@ def pretrained_arrays(
     return model.state_dict()
 
 
+def require_torchvision(what: str, **values: object) -> None:
+    """Refuse a model that is torchvision's if that is not installed."""
+    require("torchvision", what, "torchvision", **values)
+
+
 def _check_name(name: str) -> None:
+    require_torchvision(f"Model {PREFIX + name!r}", setting="model")
     from torchvision import models
 
     names = [model for model in models.list_models(module=models) if model not in _RETURN_MORE]
@@ -148,7 +154,8 @@ _MEAN, _DEVIATION = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
 def resnet18(input_shape: InputShape, num_classes: int) -> nn.Module:
     """torchvision's ResNet-18 (7 x 7 stem, stride 4 in all before the first block)."""
-    import torchvision  # 160 MB and a second, needed only for this model
+    require_torchvision("A ResNet-18", setting="model")
+    import torchvision  # a second, needed only for this model
 
     channels = input_shape[2]
     model: nn.Module = torchvision.models.resnet18(weights=None, num_classes=num_classes)

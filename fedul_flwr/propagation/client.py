@@ -26,7 +26,7 @@ from fedul_flwr.propagation.solve import (
     reweigh_by_prior,
     scores_of,
 )
-from fedul_flwr.secure.encrypted_distances import BACKENDS
+from fedul_flwr.secure.encrypted_distances import backend_of
 from fedul_flwr.secure.identities import Identities
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.rowsums import check_row, check_words, open_rows, pair_masks, split_share
@@ -288,7 +288,7 @@ class PropagationClient:
 
     @property
     def _backend(self) -> SimilarityBackend:
-        return BACKENDS[self.options.secure]
+        return backend_of(self.options.secure)
 
     def _task(self, content: Content, present: NDArray[np.bool_], codes: Encode) -> Task:
         coded = self.store.ephemeral(RUN_SEED)  # in earlier propagations

@@ -1,6 +1,7 @@
-"""Loops over packed codes and their distances, compiled by Numba.
+"""Loops over packed codes and their distances, compiled by Numba (extra ``xclp``).
 
-Import this module only where it is used: loading Numba takes a fraction of a second, and compiling
+NumPy takes 20 times as long, so there is no second way without Numba. Import this module only where
+it is used: loading Numba takes a fraction of a second, and compiling
 takes a second at the first call in every process. A cache on disk would fail in a read-only
 installation, and could be stale or from another machine. All functions release the interpreter's
 lock.
@@ -11,12 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-import numba
 import numpy as np
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from fedul_flwr.arrays import Bytes, Ints
+from fedul_flwr.errors import require
+
+require("xclp", "A graph of nearest points", "numba")
+import numba  # noqa: E402
+from numba.extending import intrinsic  # noqa: E402
 
 Words = NDArray[np.uint64]
 P = ParamSpec("P")

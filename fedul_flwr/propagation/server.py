@@ -16,7 +16,7 @@ from fedul_flwr.arrays import Arrays
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Content
-from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.errors import BadMessageError, UserError, require
 from fedul_flwr.propagation import phases
 from fedul_flwr.propagation.codes import nearest_points
 from fedul_flwr.propagation.privacy import privacy_plan
@@ -27,7 +27,7 @@ from fedul_flwr.propagation.solve import (
     propagation_weights,
     with_names,
 )
-from fedul_flwr.secure.encrypted_distances import BACKENDS
+from fedul_flwr.secure.encrypted_distances import backend_of
 from fedul_flwr.secure.messages import checked_array, exclude
 from fedul_flwr.secure.rowsums import Words, rows_agree, sum_shares, wrong_rows
 from fedul_flwr.secure.similarity import (
@@ -72,6 +72,12 @@ LONGEST, LARGEST = 900.0, 2e9
 which can have at most 2^31 bytes."""
 
 
+def require_packages(options: XCLPSettings) -> None:
+    """Refuse a run whose propagation needs a package that is not installed."""
+    require("xclp", "A propagation across clients", "numba", setting="method")
+    backend_of(options.secure)
+
+
 def warn_of_plaintext(options: XCLPSettings) -> None:
     """Log a warning if nothing is encrypted."""
     if options.secure == "plaintext":
@@ -96,7 +102,7 @@ def wrong_sum(clients: int) -> str:
 
 def refuse_unfit_sizes(options: XCLPSettings, sizes: Sequence[int], labeled: int) -> None:
     """Refuse, before the run starts, a propagation that is not private or would take too long."""
-    backend = BACKENDS[options.secure]
+    backend = backend_of(options.secure)
     if len(sizes) < backend.fewest:
         raise UserError(
             f"Setting xclp.secure = {options.secure!r} needs {backend.fewest} clients or more in "
@@ -148,7 +154,7 @@ class LabelPropagation(Generic[ClientT]):
 
     def __post_init__(self) -> None:
         self.tied: set[ClientT] = set()
-        self._backend = BACKENDS[self.options.secure]
+        self._backend = backend_of(self.options.secure)
         self._attempt = 0
 
     def join(self, members: Sequence[ClientT], weights: Arrays) -> tuple[list[ClientT], JointGraph]:

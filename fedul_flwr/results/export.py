@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 import warnings
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedul_flwr.data.safe_files import output_file, write_atomically
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import UserError, require
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.results.predict import UNKNOWN_SCALING, Predictor, load_model
 
@@ -25,7 +24,6 @@ INPUT, OUTPUT = "points", "probabilities"
 CLASSES, COLUMNS, FEATURES = "class-names", "columns", "features"
 """Keys of the metadata, as JSON: names of the classes; for tables the columns as in
 ``columns.json``, and the names of the numbers that a point consists of, in order."""
-_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _TOLERANCE = 1e-4
 """Largest difference of a probability from the run's own prediction."""
 _CHECKED = 8
@@ -71,12 +69,7 @@ class WholeModel(nn.Module):
 
 def export(run: str | Path, output: Path | None = None, *, trust_modules: bool = False) -> Path:
     """Write the best model of a run as an ONNX file, and check that it predicts the same."""
-    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UserError(
-            f"An export needs {', '.join(missing)}: pip install 'fedul-flwr[export]'.",
-            "package-missing",
-        )
+    require("export", "An export", "onnx", "onnxscript", "onnxruntime")
     predictor = load_model(run, trust_modules=trust_modules)
     if predictor.extractor is not None:
         raise UserError(

@@ -7,7 +7,6 @@ it gets no more data, and the run continues.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import time
@@ -23,7 +22,7 @@ from flwr.common import log
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.records import dotted, number
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import require
 
 PICTURES = ("error.png", "loss.png", "pseudo_labels.png", "time_traffic.png")
 """Figures drawn only from ``metrics.jsonl``; others show the clients' points or labels."""
@@ -47,15 +46,7 @@ def refuse_missing(tracking: str) -> None:
     uri = os.environ.get("MLFLOW_TRACKING_URI") or "sqlite"
     if "mlflow" in needed and uri.startswith(_DATABASES):  # mlflow-skinny lacks these packages
         needed += ["sqlalchemy", "alembic"]
-    for tool in needed:
-        if importlib.util.find_spec(tool) is None:
-            raise UserError(
-                f"Setting tracking = {tracking!r}: {tool} is not installed where the server runs; "
-                "install the extra in a checkout: pip install -e '.[tracking]' (make "
-                "setup has it).",
-                "package-missing",
-                setting="tracking",
-            )
+    require("tracking", f"Setting tracking = {tracking!r}", *needed, setting="tracking")
 
 
 @contextmanager

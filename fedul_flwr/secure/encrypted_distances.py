@@ -24,9 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.arrays import Bytes, check_num_bits
-from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.secure.hamming.ot import OT
-from fedul_flwr.secure.hamming.paillier import PAILLIER
+from fedul_flwr.errors import BadMessageError, UserError, require
 from fedul_flwr.secure.hamming.pairwise import PLAINTEXT, PairwiseHamming, Party, StepResult
 from fedul_flwr.secure.hamming.rlwe import RLWE
 from fedul_flwr.secure.identities import Purpose
@@ -658,11 +656,31 @@ def secure_backend(protocol: PairwiseHamming) -> SimilarityBackend:
     )
 
 
-PROTOCOLS: Mapping[str, PairwiseHamming] = {
-    protocol.name: protocol for protocol in (RLWE, PAILLIER, OT)
-}
-BACKENDS: Mapping[str, SimilarityBackend] = {
+def hamming_protocol(name: str) -> PairwiseHamming:
+    """The protocol for two clients: ``"rlwe"``, or one of the paper's, ``"paillier"``, ``"ot"``."""
+    if name == RLWE.name:
+        return RLWE
+    needed = partial(require, "paper-protocols", f"Setting xclp.secure = {name!r}")
+    if name == "paillier":
+        needed("gmpy2", setting="xclp.secure")
+        from fedul_flwr.secure.hamming.paillier import PAILLIER
+
+        return PAILLIER
+    needed("nacl", setting="xclp.secure")
+    from fedul_flwr.secure.hamming.ot import OT
+
+    return OT
+
+
+BACKENDS: dict[str, SimilarityBackend] = {
     PLAINTEXT.name: PLAINTEXT,
-    **{name: secure_backend(protocol) for name, protocol in PROTOCOLS.items()},
+    RLWE.name: secure_backend(RLWE),
 }
-"""Values of the setting ``xclp.secure``."""
+"""Those loaded so far, by values of the setting ``xclp.secure``; :func:`backend_of` has all."""
+
+
+def backend_of(name: str) -> SimilarityBackend:
+    """The backend of a value of the setting ``xclp.secure``."""
+    if name not in BACKENDS:
+        BACKENDS[name] = secure_backend(hamming_protocol(name))
+    return BACKENDS[name]

@@ -5,10 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from datasets import Dataset
+from flwr_datasets.partitioner import DirichletPartitioner
 from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.data.partition import partition_points
+from fedul_flwr.data.seeds import derived_seed, stream
 from tests.support.refusals import refuses
 
 Ints = NDArray[np.int64]
@@ -23,11 +26,9 @@ def split(
 ) -> list[Ints]:
     """``split("shard", **{"shard.shards-per-client": 3})``."""
     values = {**default_flat(), "partition": partition, **options}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the library's advice on its options
-        columns = columns or {"writer": WRITERS}
-        num_classes = int(labels.max()) + 1
-        return partition_points(labels, columns, num_classes, num_clients, parse_flat(values))
+    columns = columns or {"writer": WRITERS}
+    num_classes = int(labels.max()) + 1
+    return partition_points(labels, columns, num_classes, num_clients, parse_flat(values))
 
 
 def dealt(partition: str, counts: list[int], num_clients: int, **options: Any) -> Ints:
@@ -72,6 +73,19 @@ def test_the_seed_decides(partition: str, options: dict[str, Any]) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     changed = not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
     assert changed == (partition != "natural")  # whose groups are the data's own
+
+
+@pytest.mark.parametrize(("alpha", "least"), [(0.1, 1), (0.5, 30)])
+def test_dirichlet_draws_as_flowers_partitioner(alpha: float, least: int) -> None:
+    parts = split("dirichlet", **{"dirichlet.alpha": alpha, "dirichlet.min-points": least})
+    order = stream(0, "partition").permutation(len(LABELS))
+    seed = derived_seed(0, "partitioner")
+    theirs = DirichletPartitioner(6, "label", alpha, min_partition_size=least, seed=seed)
+    theirs.dataset = Dataset.from_dict({"label": LABELS[order], "point": order})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of each draw
+        expected = [theirs.load_partition(client)["point"] for client in range(6)]
+    assert [sorted(part) for part in parts] == [sorted(points) for points in expected]
 
 
 def test_dirichlet_keeps_to_the_fewest_points() -> None:

@@ -31,7 +31,7 @@ def files() -> dict[str, Path]:
 def test_given_flowers_build_then_the_bundle_has_all_modules(files: dict[str, Path]) -> None:
     bundle, metadata = build_fab_from_files(files)
     assert metadata.fab_format_version == 1
-    assert (metadata.flwr_version_min, metadata.flwr_version_target) == ("1.41", "1.41.0")
+    assert (metadata.flwr_version_min, metadata.flwr_version_target) == ("1.42", "1.42.0")
     with zipfile.ZipFile(BytesIO(bundle)) as archive:
         names = set(archive.namelist()) - {".info/CONTENT"}
     modules = {name for name in files if name.startswith(PACKAGES) and name.endswith(".py")}
