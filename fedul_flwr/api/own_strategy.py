@@ -41,6 +41,7 @@ WITHOUT_EFFECT = (
         "output",
         "resume",
         "tracking",
+        "figures",
         "method",
         "method-options",
         "dp.clipping",
