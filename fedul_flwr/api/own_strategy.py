@@ -50,6 +50,7 @@ WITHOUT_EFFECT = (
         "output",
         "resume",
         "tracking",
+        "figures",
         "method",
         "method-options",
         "dp.clipping",

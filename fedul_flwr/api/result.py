@@ -161,8 +161,8 @@ class Result(Shown, TrainedModel):
 
         Parameters
         ----------
-        name : ``error``, ``loss``, ``priors``, ``time_traffic``, ``confusion``, ``reliability`` and
-            others that the run has; by default the first.
+        name : ``error``, ``loss``, ``priors``, ``time_traffic``, ``confusion``, ``reliability``,
+            ``summary`` and others that the run has; by default the first.
 
         Raises
         ------
@@ -177,7 +177,7 @@ class Result(Shown, TrainedModel):
             raise UserError(
                 f"The run in {self.directory} has no figure {name!r}: {available}.", "unknown-name"
             )
-        return shown(figures[name or next(iter(figures))])
+        return shown(figures[name or next(iter(figures))]())
 
     def save(self, path: str | Path) -> Path:
         """Copy the run's directory to a new one, from which :func:`fedul_flwr.load` reads it.

@@ -41,8 +41,8 @@ LAST_MODEL = "last.safetensors"
 """Model after the last complete round; a directory with this file is a run."""
 METRICS = "metrics.jsonl"
 """One line for each round that is complete and evaluated."""
-LOCATION_SETTINGS = ("output", "resume", "tracking", "device", "lanes")
-"""Settings about a run's place and machine; they do not change its results."""
+LOCATION_SETTINGS = ("output", "resume", "tracking", "figures", "device", "lanes")
+"""Settings about a run's place, machine and pictures; they do not change its results."""
 RESOLVED_SETTINGS = ("selection", "standardize", "standardize-sum", "test-prior")
 """Keys whose `auto` a run resolves by its method and data; it records what it took."""
 

@@ -630,6 +630,9 @@ class SharedSettings(TrainingSettings):
         "tensorboard,mlflow,wandb",
     ] = "none"
     """Tracking tools that also get the metrics of a run: see docs/tracking.md."""
+    figures: Literal["summary", "all"] = "summary"
+    """Pictures that a run draws at its end: one `summary`, or `all`. `fedul-flwr report` and
+    `result.plot()` draw them of any run at any time."""
 
     @model_validator(mode="after")
     def _check_run(self) -> Self:

@@ -198,7 +198,8 @@ def _checksums(file: BinaryIO) -> tuple[bytes, bytes, int]:
     """The checksum that a safetensors file has, empty without one; that of its bytes; and where it
     stands."""
     length = file.read(8)
-    header = file.read(int.from_bytes(length, "little"))
+    size = int.from_bytes(length, "little")
+    header = file.read(min(size, os.fstat(file.fileno()).st_size))  # it may be no such file
     position = header.find(_MARK) + len(_MARK)
     end = position + len(_NO_SUM)
     if position < len(_MARK):

@@ -27,7 +27,7 @@ from fedul_flwr.experiments.trial import (
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.experiments.trial_plots import compare_figure
 from fedul_flwr.results.facts import NONE, percent
-from fedul_flwr.results.figure_style import draw_formats
+from fedul_flwr.results.figure_style import draw
 from fedul_flwr.results.model_file import render
 from fedul_flwr.results.report import PAGE, pictures
 from fedul_flwr.run.server_data import open_server_data
@@ -57,7 +57,7 @@ def _save(plan: Plan, results: Sequence[TrialResult]) -> None:
         "trials.csv": _trials_csv(plan, results),
         "comparison.tex": latex(plan, rows),
         PAGE: page(plan, rows, results, pictures({"comparison": figure})),
-        **{f"comparison.{form}": drawn for form, drawn in draw_formats(figure).items()},
+        "comparison.png": draw(figure, "png"),
     }
     for name, content in files.items():
         write_atomically(plan.output / name, content)

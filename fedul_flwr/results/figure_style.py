@@ -18,7 +18,7 @@ from matplotlib import rc_context, rcParamsDefault
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -43,8 +43,11 @@ def plain() -> Iterator[None]:
         yield
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure (size in inches) with its own canvas and a layout that fits labels."""
+def new_figure(width: float, height: float, part: Figure | None = None) -> Figure:
+    """Return an empty figure (size in inches) with its own canvas and a layout that fits labels;
+    or the ``part`` of a larger figure to draw on, which has its size."""
+    if part is not None:
+        return part
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
@@ -60,16 +63,6 @@ def style(axes: Axes) -> Axes:
     return axes
 
 
-def draw_formats(figure: Figure) -> dict[str, bytes]:
-    """``figure`` as the content of a PNG, PDF and SVG file, by suffix; reproducible."""
-    drawn = {"png": draw(figure, "png")}
-    figure.set_layout_engine("none")  # it is laid out: drawing again is faster
-    return drawn | {
-        "pdf": draw(figure, "pdf", metadata={"CreationDate": None}),
-        "svg": draw_svg(figure),
-    }
-
-
 def draw_svg(figure: Figure) -> bytes:
     """``figure`` as the content of an SVG file, reproducible, with text as paths."""
     return draw(figure, "svg", metadata={"Date": None})
@@ -78,8 +71,7 @@ def draw_svg(figure: Figure) -> bytes:
 def draw(figure: Figure, form: str, **options: Any) -> bytes:
     """``figure`` as the content of a file, such as ``"png"``."""
     picture = io.BytesIO()
-    # Text of a PDF in TrueType fonts, which journals and editors of drawings take.
-    fonts: Any = {"svg.hashsalt": "fedul-flwr", "svg.fonttype": "path", "pdf.fonttype": 42}
+    fonts: Any = {"svg.hashsalt": "fedul-flwr", "svg.fonttype": "path"}
     with plain(), rc_context(fonts):
         figure.savefig(picture, format=form, dpi=DPI, **options)
     return picture.getvalue()
@@ -118,8 +110,9 @@ def legend_below(
     }
     labels = [*labeled] if entries is None else [str(entry.get_label()) for entry in entries]
     columns = min(3, max(1, width // (max(map(len, labels)) + 8)), len(labels))
-    # Below the axes in additional height, so that it does not cover or shrink them.
-    figure.set_figheight(figure.get_figheight() + 0.19 * -(-len(labels) // columns))
+    if not isinstance(figure, SubFigure):
+        # Below the axes in additional height, so that it does not cover or shrink them.
+        figure.set_figheight(figure.get_figheight() + 0.19 * -(-len(labels) // columns))
     legend = figure.legend(
         [*labeled.values()] if entries is None else [*entries],
         labels,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,23 +55,28 @@ _ALL_CLIENTS = 40
 """Largest number of clients whose numbers all fit below the axis."""
 
 
-def measure_figures(
-    measures: Mapping[str, Any], class_names: Sequence[str] | None
-) -> dict[str, Figure]:
+Drawings = dict[str, Callable[..., Figure]]
+"""What draws each figure, by its name; ``part=`` of those of a summary is where it is drawn."""
+
+
+def measure_figures(measures: Mapping[str, Any], class_names: Sequence[str] | None) -> Drawings:
     """Figures of ``measures.json``: the best round's confusion matrix, and reliability."""
     best = measures.get("best") or {}
-    figures = {}
+    figures: Drawings = {}
     if best.get("confusion"):
         label = f"test points, round {best['round']}"
-        figures["confusion"] = confusion_figure(best["confusion"], class_names, label)
+        figures["confusion"] = partial(confusion_figure, best["confusion"], class_names, label)
     if any(measures.get(key, {}).get("reliability") for key in _WORDS):
-        figures["reliability"] = reliability_figure(measures)
+        figures["reliability"] = partial(reliability_figure, measures)
     return figures
 
 
 @plain()
 def confusion_figure(
-    matrix: Sequence[Sequence[int]], class_names: Sequence[str] | None, label: str
+    matrix: Sequence[Sequence[int]],
+    class_names: Sequence[str] | None,
+    label: str,
+    part: Figure | None = None,
 ) -> Figure:
     """The classes that were predicted for points of each class, in percent of its points."""
     counts = np.asarray(matrix)
@@ -82,7 +88,7 @@ def confusion_figure(
     size = float(np.clip(2.6 + 0.42 * rows, 4.2, 8.6))
     numbers = rows <= _MOST_NUMBERS
     # Without numbers there is a color bar beside the square.
-    figure = new_figure(size, size - (0.2 if numbers else 1.2))
+    figure = new_figure(size, size - (0.2 if numbers else 1.2), part)
     axes = style(figure.add_subplot())
     axes.grid(visible=False)
     axes.set_facecolor("#E6E6E6")  # of classes without points
@@ -186,11 +192,11 @@ def client_accuracy_figure(
     return figure
 
 
-def _label_clients(axes: Axes, clients: list[int], names: Mapping[int, str] | None = None) -> None:
+def _label_clients(axes: Axes, clients: list[int], names: Mapping[int, str]) -> None:
     """Name the clients below the axis."""
     # Numbers of many clients would overlap.
     shown = len(clients) <= _ALL_CLIENTS
-    labels = [one_line((names or {}).get(client) or str(client), _SHORT) for client in clients]
+    labels = [one_line(names.get(client) or str(client), _SHORT) for client in clients]
     upright = max(map(len, labels)) > 3 and len(labels) > 6
     if shown:
         size = 7 if len(clients) > 20 else 9
@@ -205,30 +211,30 @@ def _label_clients(axes: Axes, clients: list[int], names: Mapping[int, str] | No
 
 
 def label_figures(
-    scores: Mapping[str, Any], class_names: Sequence[str] | None = None
-) -> dict[str, Figure]:
-    """Figures about labels: scores per source and per client, and errors of the most confident."""
+    scores: Mapping[str, Any], class_names: Sequence[str] | None, names: Mapping[int, str]
+) -> Drawings:
+    """Figures about labels: scores per source and per client, and errors of the most confident;
+    ``names`` of the clients' owners."""
     scored = scored_sources(scores)
     if not scored:
         return {}
     source, first = next(iter(scored.items()))
-    confusion = {}
-    if first.get("confusion"):
-        label = f"labels {source_in_words(source, scores['points'])}"
-        confusion["label_confusion"] = confusion_figure(first["confusion"], class_names, label)
-    return {
-        "label_accuracy": accuracy_figure(scores),
-        "label_clients": clients_figure(scores),
-        "label_coverage": coverage_figure(scores),
-        **confusion,
+    drawn: Drawings = {
+        "label_accuracy": partial(accuracy_figure, scores),
+        "label_clients": partial(clients_figure, scores, names),
+        "label_coverage": partial(coverage_figure, scores),
     }
+    if matrix := first.get("confusion"):
+        label = f"labels {source_in_words(source, scores['points'])}"
+        drawn["label_confusion"] = partial(confusion_figure, matrix, class_names, label)
+    return drawn
 
 
 @plain()
-def accuracy_figure(scores: Mapping[str, Any]) -> Figure:
+def accuracy_figure(scores: Mapping[str, Any], part: Figure | None = None) -> Figure:
     """Percent of correct labels, over points and balanced over classes, for each source."""
     scored = scored_sources(scores)
-    figure = new_figure(7.2, 1.3 + 0.62 * len(scored))
+    figure = new_figure(7.2, 1.3 + 0.62 * len(scored), part)
     axes = style(figure.add_subplot())
     kinds = {
         "over all points": [100 - score["error"] for score in scored.values()],
@@ -251,8 +257,9 @@ def accuracy_figure(scores: Mapping[str, Any]) -> Figure:
 
 
 @plain()
-def clients_figure(scores: Mapping[str, Any]) -> Figure:
-    """Percent of correct labels per client: across clients, and within the client if measured."""
+def clients_figure(scores: Mapping[str, Any], names: Mapping[int, str]) -> Figure:
+    """Percent of correct labels per client: across clients, and within the client if measured;
+    ``names`` of their owners."""
     scored = scored_sources(scores)
     first = XCLP if XCLP in scored else next(iter(scored))
     right = pd.DataFrame(
@@ -273,7 +280,7 @@ def clients_figure(scores: Mapping[str, Any]) -> Figure:
         look = line_look(SOURCES.index(source)) | {"linestyle": "none", "markersize": size}
         look |= {"marker": MARKERS[index], "label": SOURCE_WORDS[source]}
         axes.plot(at, right[source], **look)
-    _label_clients(axes, right["id"].tolist())
+    _label_clients(axes, right["id"].tolist(), names)
     axes.set(ylim=(-3, 103), ylabel="points labeled rightly (%)")
     set_title(figure, "Accuracy at each client", f"{scores['points']} points")
     legend_below(figure)
@@ -281,9 +288,9 @@ def clients_figure(scores: Mapping[str, Any]) -> Figure:
 
 
 @plain()
-def coverage_figure(scores: Mapping[str, Any]) -> Figure:
+def coverage_figure(scores: Mapping[str, Any], part: Figure | None = None) -> Figure:
     """Percent of wrong labels among the most confident points, over the fraction of points."""
-    figure = new_figure(7.2, 4.0)
+    figure = new_figure(7.2, 4.0, part)
     axes = style(figure.add_subplot())
     highest = 1.0
     for name, source in scored_sources(scores).items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from fedul_flwr.results.figure_style import (
     HIGHLIGHT,
     INK,
     MARKERS,
-    draw_formats,
+    draw,
     legend_below,
     mark_empty,
     new_figure,
@@ -41,6 +42,7 @@ from fedul_flwr.results.figure_style import (
     write_numbers,
 )
 from fedul_flwr.results.measure_plots import (
+    Drawings,
     client_accuracies,
     client_accuracy_figure,
     label_figures,
@@ -221,7 +223,7 @@ _WAYS = {"down": "server to clients", "up": "clients to server"}
 
 
 @plain()
-def time_traffic_figure(run: Run) -> Figure:
+def time_traffic_figure(run: Run, part: Figure | None = None) -> Figure:
     """Seconds per round (local training and the rest) and traffic per round (up and down).
 
     If a direction has several parts above :data:`OF_NOTE`, each direction has a panel with its
@@ -229,7 +231,7 @@ def time_traffic_figure(run: Run) -> Figure:
     """
     ways = {way: _parts(run, way) for way in _WAYS}
     split = any((parts.sum() > OF_NOTE * parts.sum().sum()).sum() > 1 for parts in ways.values())
-    figure = new_figure(7.2, 7.8 if split else 5.6)
+    figure = new_figure(7.2, 7.8 if split else 5.6, part)
     above, *below = (style(axes) for axes in figure.subplots(3 if split else 2, 1, sharex=True))
     clock = _by_round(run, ["seconds", "seconds_fit", "seconds_waiting"])
     fit, waited = clock.pop("seconds_fit"), clock.pop("seconds_waiting")
@@ -250,7 +252,7 @@ def time_traffic_figure(run: Run) -> Figure:
         _stack(below[0], both, colors, scale, names)
         below[0].set_ylabel(f"{unit} per round")
     below[-1].set_xlabel("round")
-    set_title(figure, "Time and traffic", run.label)
+    set_title(figure, "Time and traffic", run.label if part is None else "")
     return figure
 
 
@@ -322,7 +324,7 @@ def _stack(
 
 
 def _count_rounds(axes: Axes, margin: float) -> None:
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     axes.margins(x=margin)
 
 
@@ -350,46 +352,74 @@ _PSEUDO_LABELS = {
 }
 
 
-def curves(runs: Sequence[Run]) -> dict[str, Figure]:
+def curves(runs: Sequence[Run]) -> Drawings:
     """The figures ``error`` and ``loss`` over rounds, with the curves of all runs."""
-    drawn = {}
+    drawn: Drawings = {}
     if any(run.series(key)[0] for run in runs for key in _ERRORS):
-        drawn["error"] = error_figure(runs)
+        drawn["error"] = partial(error_figure, runs)
     if any(run.series(key)[0] for run in runs for key in _loss_names([run])):
-        drawn["loss"] = loss_figure(runs)
+        drawn["loss"] = partial(loss_figure, runs)
     return drawn
 
 
-def run_figures(run: Run) -> dict[str, Figure]:
-    """Figures of the records of ``run``, by name; only for records that exist.
+def run_figures(run: Run) -> Drawings:
+    """What draws the figures of the records of ``run``, by name; only for records that exist.
 
     ``error``, ``loss`` and ``pseudo_labels`` over rounds, figures of labels that clients gave their
     points, ``priors`` of the clients' sets, ``time_traffic``, ``confusion`` and ``reliability`` on
-    test points, and ``client_accuracy``.
+    test points, ``client_accuracy``, and the ``summary`` of these.
     """
     drawn, names = curves([run]), run.data.get("class_names")
+    owners = run.federation.names if run.federation else {}
     if run.series("pseudo_label_error")[0]:
-        drawn["pseudo_labels"] = pseudo_labels_figure(run)
-    drawn |= label_figures(run.labels or {}, names)
+        drawn["pseudo_labels"] = partial(pseudo_labels_figure, run)
+    drawn |= label_figures(run.labels or {}, names, owners)
     if has_priors(run):
-        drawn["priors"] = priors_figure(run)
+        drawn["priors"] = partial(priors_figure, run)
     if any(run.series(key)[0] for key in ("seconds", "bytes_up", "bytes_down")):
-        drawn["time_traffic"] = time_traffic_figure(run)
+        drawn["time_traffic"] = partial(time_traffic_figure, run)
     drawn |= measure_figures(run.measures or {}, names)
     if accuracies := client_accuracies(run):
         label = f"test points, round {(run.measures or {})['best']['round']}"
-        owners = {one.id: one.name for one in run.federation.clients} if run.federation else {}
-        drawn["client_accuracy"] = client_accuracy_figure(accuracies, label, owners)
+        drawn["client_accuracy"] = partial(client_accuracy_figure, accuracies, label, owners)
+    chosen = [next((n for n in panel if n in drawn), "") for panel in _SUMMARY[run.trains]]
+    if panels := {name: drawn[name] for name in chosen if name}:
+        drawn["summary"] = partial(_summary_figure, panels, run.label)
     return drawn
 
 
+_SUMMARY = {
+    True: (("error", "loss"), ("confusion",), ("time_traffic",)),
+    False: (("label_accuracy", "priors"), ("label_confusion",), ("label_coverage",)),
+}
+"""Panels of the summary of a run that trains, or labels points: of each the first that exists. Of
+one that trains none is about single clients, as trackers get it."""
+_WIDTHS = {"confusion": 5.0, "label_confusion": 5.0}
+
+
+@plain()
+def _summary_figure(panels: Drawings, label: str) -> Figure:
+    """Figures beside each other; one alone as it is."""
+    if len(panels) == 1:
+        return next(iter(panels.values()))()
+    widths = [_WIDTHS.get(name, 7.2) for name in panels]
+    figure = new_figure(sum(widths), 5.6)
+    parts = figure.subfigures(1, len(panels), width_ratios=widths, squeeze=False)[0]
+    for draw_panel, part in zip(panels.values(), parts, strict=True):
+        draw_panel(part=part)
+    set_title(figure, label)
+    return figure
+
+
 def draw_plots(run: Run, directory: Path) -> list[Path]:
-    """Write :func:`run_figures` into ``directory``; returns the PNG files."""
-    return save_plots(run_figures(run), directory)
+    """Write the figures that setting ``figures`` names into ``directory``; returns the files."""
+    drawings = run_figures(run)
+    wanted = [*drawings] if run.settings.get("figures") == "all" else ["summary"]
+    return save_plots({n: drawings[n]() for n in wanted if n in drawings}, directory)
 
 
 def save_plots(figures: Mapping[str, Figure], directory: Path) -> list[Path]:
-    """Write figures as ``<name>.png``, PDF and SVG into ``directory``; returns the PNG files."""
+    """Write figures as ``<name>.png`` into ``directory``; returns the files."""
     if directory.is_symlink():
         raise UserError(
             f"{directory} is a link to another place: nothing is written through it.",
@@ -397,28 +427,27 @@ def save_plots(figures: Mapping[str, Figure], directory: Path) -> list[Path]:
         )
     make_folder(directory)
     for name, figure in figures.items():
-        for form, content in draw_formats(figure).items():
-            write_atomically(directory / f"{name}.{form}", content)
+        write_atomically(directory / f"{name}.png", draw(figure, "png"))
     return [directory / f"{name}.png" for name in figures]
 
 
-def error_figure(runs: Sequence[Run]) -> Figure:
+def error_figure(runs: Sequence[Run], part: Figure | None = None) -> Figure:
     """Errors (percent) over rounds: test, validation, and on labeled training points if
     measured; a star marks each run's best round."""
     # The balanced error is shown where it chose the round: elsewhere it would hide the others.
     balanced = any(_chooser(run) == BALANCED for run in runs)
     names = {key: name for key, name in _ERRORS.items() if balanced or key != BALANCED}
-    figure = _curves(runs, names, "Error over rounds", "error (%)", "%", runs)
+    figure = _curves(runs, names, "Error over rounds", "error (%)", "%", runs, part)
     values = [value for run in runs for key in names for value in run.series(key)[1]]
     scale_errors(figure.axes[0], "y", values)
     return figure
 
 
-def loss_figure(runs: Sequence[Run]) -> Figure:
+def loss_figure(runs: Sequence[Run], part: Figure | None = None) -> Figure:
     """Surrogate and held-out loss over rounds, and other losses that a method recorded."""
     by_loss = [run for run in runs if _chooser(run) in _LOSSES]
     names = _loss_names(runs)
-    return _curves(runs, names, "Loss over rounds", "loss (nats)", "nats", by_loss)
+    return _curves(runs, names, "Loss over rounds", "loss (nats)", "nats", by_loss, part)
 
 
 def pseudo_labels_figure(run: Run) -> Figure:
@@ -442,13 +471,14 @@ def _curves(
     ylabel: str,
     unit: str,
     starred: Sequence[Run],
+    part: Figure | None = None,
 ) -> Figure:
     """One line per run and key; for several runs colors show the run, dashes the key."""
-    figure = new_figure(7.2, 4.2)
+    figure = new_figure(7.2, 4.2, part)
     axes = style(figure.add_subplot())
     axes.set(xlabel="round", ylabel=ylabel)
     single = len(runs) == 1
-    set_title(figure, title, runs[0].label if single else "")
+    set_title(figure, title, runs[0].label if single and part is None else "")
     of_runs: dict[str, Line2D] = {}
     of_keys: dict[str, Line2D] = {}
     for position, (run, label) in enumerate(zip(runs, distinct_labels(runs), strict=True)):

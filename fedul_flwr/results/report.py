@@ -209,7 +209,7 @@ def _points(shape: list[int]) -> str:
 def _client(client: ClientRecord, accuracy: float | None) -> dict[str, str]:
     sizes, condition = client.set_sizes, client.condition_number
     return {
-        "client": f"{client.id} ({client.name})" if client.name else str(client.id),
+        "client": _client_text(client.id, {client.id: client.name}),
         "points": _text(client.num_points),
         "sets": NONE if sizes is None else str(len(sizes)),
         "labels": NONE if client.labeled_counts is None else str(sum(client.labeled_counts)),
@@ -221,12 +221,17 @@ def _client(client: ClientRecord, accuracy: float | None) -> dict[str, str]:
     }
 
 
+def _client_text(client: int, names: Mapping[int, str]) -> str:
+    return f"{client} ({names[client]})" if names.get(client) else str(client)
+
+
 def personal_rows(run: Run) -> Rows:
     """One row per client of a simulation: errors of the global and of its personal model."""
+    names = run.federation.names if run.federation else {}
     with damaged(run.directory / "personal.json"):
         return [
             {
-                "client": str(row["client"]),
+                "client": _client_text(row["client"], names),
                 "global, test points (%)": _percent(row.get("global_test_error")),
                 "personal, test points (%)": _percent(row.get("test_error")),
                 "global, labels set aside (%)": _percent(row["global_error"]),
@@ -329,14 +334,14 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
 
 
 def _page(runs: Sequence[Run]) -> str:
-    figures = [run_figures(run) for run in runs]
+    figures = [{name: draw() for name, draw in run_figures(run).items()} for run in runs]
     for run, drawn in zip(runs, figures, strict=True):
         save_plots(drawn, run.directory / "plots")
     labels = distinct_labels(runs)
     several = len(runs) > 1
     columns = labels if several else ["value"]
     settings, of_note = settings_rows(runs, columns)
-    common = curves(runs)
+    common = {name: draw() for name, draw in curves(runs).items()}
     return render(
         "report.html.template.md",
         title=f"{len(runs)} runs" if several else labels[0],
@@ -349,7 +354,7 @@ def _page(runs: Sequence[Run]) -> str:
         differing=of_note if several else [],
         sections=[
             tables_of(run)
-            | {"figures": pictures({name: drawn[name] for name in drawn if name not in common})}
+            | {"figures": pictures({n: drawn[n] for n in drawn if n not in (*common, "summary")})}
             for run, drawn in zip(runs, figures, strict=True)
         ],
     )

@@ -24,8 +24,8 @@ from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.records import dotted, number
 from fedul_flwr.errors import require
 
-PICTURES = ("error.png", "loss.png", "pseudo_labels.png", "time_traffic.png")
-"""Figures drawn only from ``metrics.jsonl``; others show the clients' points or labels."""
+PICTURES = ("summary.png", "error.png", "loss.png", "pseudo_labels.png", "time_traffic.png")
+"""Figures of rounds and of the server's test points; others show the clients' points or labels."""
 TENSORBOARD = "tensorboard"
 """Folder of TensorBoard's files in a run's directory."""
 MLFLOW_RUN, MLFLOW_DATABASE, MLFLOW_ARTIFACTS = "mlflow.json", "mlflow.db", "mlflow-artifacts"
@@ -86,7 +86,8 @@ class _Copy:
         if succeeded:
             self._attempt(self._add_summary)
             plots = self._directory.path / "plots"
-            pictures = [plots / name for name in PICTURES if (plots / name).exists()]
+            if (self._directory.path / store.METRICS).exists():  # else it labeled clients' points
+                pictures = [plots / name for name in PICTURES if (plots / name).exists()]
         if (tracker := self._tracker) is not None:
             self._attempt(lambda: tracker.end(succeeded, pictures))
 

@@ -289,7 +289,9 @@ class Recorder:
         }
         refuse_other_keys(of_models)
         line |= of_models
-        line |= self.callbacks.after_round(line, self.lines, arrays)
+        if self.callbacks:
+            line |= self.callbacks.after_round(line, self.lines, arrays)
+            self.directory.check()  # they may have taken long
         self.lines.append(line)
         if self.best() is line:
             # Save before writing the line: a run interrupted here evaluates this round again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -119,9 +119,13 @@ class ServerData:
     def split_over(self, num_clients: int, settings: RunConfig) -> ServerData:
         """A copy with a simulated federation of ``num_clients``."""
         if settings.client_data:
-            client_folders(settings.client_data, num_clients)
-            data = self._with_validation(settings)
-            return replace(data, client_data=settings.client_data, num_clients=num_clients)
+            folders = client_folders(settings.client_data, num_clients)
+            return replace(
+                self._with_validation(settings),
+                client_data=settings.client_data,
+                num_clients=num_clients,
+                client_names=_unless_numbers([folder.name for folder in folders]),
+            )
         if self.folder is None:
             why = "a simulation needs a data set or client-data"
             raise setting_error("dataset", "none", why, "data-set-missing")
@@ -142,8 +146,7 @@ class ServerData:
         if settings.partition != "natural" or self.source is None:
             return ()
         values = self.source.train.columns[settings[NaturalSettings].column]
-        names = tuple(str(values[client.points[0]]) for client in split.clients)
-        return () if names == tuple(map(str, range(len(names)))) else names
+        return _unless_numbers([str(values[client.points[0]]) for client in split.clients])
 
     def without_split(self, settings: RunConfig) -> ServerData:
         """A copy without a federation, for clients with their own data."""
@@ -243,16 +246,21 @@ class ServerData:
 
     def complete(self, report: ClientReport) -> None:
         """Add values that only the simulation knows to a client's report."""
+        report.name = self.client_names[report.id] if self.client_names else report.name
         if self.split is None or self.source is None:
             return
         truth = self.split.clients[report.id]
-        report.name = self.client_names[report.id] if self.client_names else report.name
         report.class_counts = class_counts(truth.labels, self.source.num_classes).tolist()
         if isinstance(truth, SetTruth):
             report.set_sizes = np.bincount(truth.sets, minlength=len(truth.priors)).tolist()
             report.priors = truth.true_priors.tolist()
         if isinstance(truth, LabelTruth):
             report.labeled_counts = class_counts(truth.observed, self.source.num_classes).tolist()
+
+
+def _unless_numbers(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of clients; none if they only repeat the clients' numbers."""
+    return () if list(names) == [str(client) for client in range(len(names))] else tuple(names)
 
 
 def _describe(shape: DataShape) -> str:

@@ -29,8 +29,7 @@ def split_in_words(data: ServerData) -> str:
     rest = f"{absent:,} of {offered:,} points ({absent / max(offered, 1):.1%}) are at no client"
     return (
         f"Split: {len(clients)} clients with {points} points each and {classes} of "
-        f"{data.source.num_classes} classes; {rest if absent else 'no point is at none'} "
-        f"({store.SPLIT_PICTURE})."
+        f"{data.source.num_classes} classes; {rest if absent else 'no point is at none'}."
     )
 
 
@@ -60,7 +59,8 @@ def split_warnings(data: ServerData, settings: RunConfig) -> list[str]:
 
 
 def show_split(directory: store.RunDirectory, data: ServerData, settings: RunConfig) -> list[str]:
-    """Write ``federation.json`` and the picture of a new run's split, and log its warnings."""
+    """Write ``federation.json`` of a new run's split, with ``figures = "all"`` its picture too, and
+    log its warnings."""
     said = split_warnings(data, settings)
     for text in said:
         log(WARNING, "%s", text)
@@ -73,7 +73,8 @@ def show_split(directory: store.RunDirectory, data: ServerData, settings: RunCon
     for report in reports:
         data.complete(report)
     write_reports(directory, reports, data)
-    _draw(directory)
+    if settings.figures == "all":
+        _draw(directory)
     return said
 
 

@@ -66,7 +66,7 @@ def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
     files = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
     assert files >= {
         *("config.json", "environment.json", "metrics.jsonl", "summary.json", "federation.json"),
-        *("model.safetensors", "last.safetensors", "plots/error.png"),
+        *("model.safetensors", "last.safetensors", "plots/summary.png"),
     }
     found = summary(directory)
     assert found["status"] == "completed"

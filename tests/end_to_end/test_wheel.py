@@ -36,7 +36,7 @@ reproduce --render
 deploy init consortium --address localhost:8000 --owners 3
 """
 LEFT = [
-    *("runs/digits/model.safetensors", "runs/digits/plots/error.png", "runs/digits/model.onnx"),
+    *("runs/digits/model.safetensors", "runs/digits/plots/summary.png", "runs/digits/model.onnx"),
     *("runs/rows/summary.json", "runs/rows/report.html", "runs/labels/labels.json"),
     *("images-predictions.csv", "runs/two/comparison.md", "docs/tables.md"),
     *("results/recipes/tables.jsonl", "results/recipes/tables.search.jsonl"),

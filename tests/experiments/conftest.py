@@ -20,7 +20,7 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
 @pytest.fixture(autouse=True)
 def no_comparison_plot(monkeypatch: pytest.MonkeyPatch) -> None:
     """The figure is made after every trial, but its file is empty."""
-    monkeypatch.setattr(compare_files, "draw_formats", lambda figure: {"png": b""})
+    monkeypatch.setattr(compare_files, "draw", lambda figure, form: b"")
     monkeypatch.setattr(compare_files, "pictures", lambda figures: [])
 
 

@@ -10,7 +10,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.experiments import compare_files
 from fedul_flwr.experiments.compare_table import cells, print_rows
 from fedul_flwr.experiments.trial_plan import Plan, make_plan
-from fedul_flwr.results.figure_style import draw_formats
+from fedul_flwr.results.figure_style import draw
 from tests.experiments.conftest import csv_rows
 from tests.support.fake_training import FakeTraining
 from tests.support.refusals import refuses
@@ -49,7 +49,7 @@ def test_given_finished_trials_then_none_runs(training: FakeTraining, tmp_path: 
 def test_given_finished_trials_then_the_files_have_table_notes_and_conditions(
     training: FakeTraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compare_files, "draw_formats", draw_formats)
+    monkeypatch.setattr(compare_files, "draw", draw)
     asked = plan(tmp_path)
     training.run(asked)
     # Differences 2 and 2.5, mean 2.25, standard deviation 0.3536: t = 9 with one degree of

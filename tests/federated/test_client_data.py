@@ -30,6 +30,7 @@ def test_given_folders_then_clients_learn_from_them(settings: Settings, place: P
     clients = json.loads((directory / "federation.json").read_text())["clients"]
     assert [client["num_points"] for client in clients] == [80, 80]
     assert all(client["priors"] is None for client in clients)
+    assert [client["name"] for client in clients] == ["owner0", "owner1"]
 
 
 def test_a_folder_per_client_is_needed(settings: Settings, place: Path) -> None:

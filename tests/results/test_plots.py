@@ -1,3 +1,5 @@
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from fedul_flwr.results.plots import (
     time_traffic_figure,
 )
 from fedul_flwr.run.measures import measures
-from tests.support.synthetic_results import label_scores, write_json, write_run
+from tests.support.synthetic_results import label_scores, write_json, write_label_run, write_run
 
 
 def _lines(axes: Axes) -> dict[str, tuple[list[float], list[float]]]:
@@ -87,11 +89,11 @@ def test_given_somebodys_style_then_the_pictures_are_the_same(run: Run) -> None:
         "lines.linewidth": 9.0,
         "xtick.labelsize": 30.0,
     }
-    ours = {name: draw_svg(figure) for name, figure in run_figures(run).items()}
+    ours = {name: draw_svg(drawn()) for name, drawn in run_figures(run).items()}
     with rc_context(somebodys):
-        drawn = {name: draw_svg(figure) for name, figure in run_figures(run).items()}
+        theirs = {name: draw_svg(drawn()) for name, drawn in run_figures(run).items()}
         assert rcParams["font.size"] == 20.0  # theirs stays theirs
-    assert drawn == ours
+    assert theirs == ours
 
 
 def test_priors_rows_are_the_sets_in_percent(run: Run) -> None:
@@ -132,6 +134,69 @@ def test_what_was_not_recorded_is_not_drawn(tmp_path: Path) -> None:
         ]
 
 
+def _panels(run: Run) -> list[str]:
+    """Labels of the axes of the summary from left to right, each y over x."""
+    axes = run_figures(run)["summary"]().axes
+    return [f"{one.get_ylabel()} / {one.get_xlabel()}" for one in axes]
+
+
+def test_a_run_draws_one_picture_and_all_when_asked(run: Run) -> None:
+    write_json(run.directory / "measures.json", {"best": measured(10)})
+    run = read_run(run.directory)
+    plots = run.directory / "plots"
+    assert draw_plots(run, plots) == [plots / "summary.png"]
+    assert [*plots.iterdir()] == [plots / "summary.png"]
+    error, confusion, *time_traffic = _panels(run)
+    assert error == "error (%) / round"
+    assert confusion == "true class / predicted class"
+    assert time_traffic == ["seconds per round / ", "MB per round / round"]
+    everything = replace(run, settings={**run.settings, "figures": "all"})
+    names = ["error", "loss", "priors", "time_traffic", "confusion", "reliability", "summary"]
+    drawn = draw_plots(everything, plots)
+    assert {path.stem for path in drawn} == {*names, "client_accuracy"}
+    assert {path.name for path in plots.iterdir()} == {path.name for path in drawn}
+
+
+def test_given_no_validation_labels_then_the_summary_marks_the_best_round_by_its_loss(
+    tmp_path: Path,
+) -> None:
+    directory = write_run(tmp_path, rounds=3, outcome={"selection": "heldout", "best_round": 2})
+    lines = (directory / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    for row in rows:
+        del row["validation_error"], row["test_error"]
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = read_run(directory)
+    first = run_figures(run)["summary"]().axes[0]
+    assert first.get_ylabel() == "loss (nats)"
+    (star,) = [label for label in _lines(first) if label.startswith("best round")]
+    value = f"surrogate loss, held-out sets {rows[2]['heldout_loss']:.2f} nats"
+    assert star == f"best round: 2 ({value}, which chose it)"
+
+
+def test_a_run_that_labels_has_its_scores_in_its_picture(tmp_path: Path) -> None:
+    scored = read_run(write_label_run(tmp_path / "scored"))
+    assert _panels(scored) == [
+        " / points labeled rightly (%)",
+        "labels that are wrong or missing (%) / share of points, the most confident first (%)",
+    ]
+    # Of points whose labels nobody knows there is what the server knows of the clients.
+    unknown = read_run(write_label_run(tmp_path / "unknown", scored=False))
+    drawn = run_figures(unknown)
+    assert draw_svg(drawn["summary"]()) == draw_svg(drawn["priors"]())
+
+
+def test_clients_with_an_owner_have_its_name(tmp_path: Path) -> None:
+    directory = write_label_run(tmp_path)
+    federation = json.loads((directory / "federation.json").read_text())
+    for client, name in zip(federation["clients"], ("North", "South"), strict=False):
+        client["name"] = name
+    write_json(directory / "federation.json", federation)
+    (axes,) = run_figures(read_run(directory))["label_clients"]().axes
+    labels = {label.get_text() for label in axes.get_xticklabels()}
+    assert labels == {"North", "South", "2", "3", "4", "5"}
+
+
 def test_figures_of_labels_are_the_scores() -> None:
     scores = label_scores(6)
     (axes,) = accuracy_figure(scores).axes
@@ -170,7 +235,7 @@ def test_given_a_confusion_then_cells_have_percent_of_each_classs_points() -> No
 
 def test_given_predictions_before_and_after_scaling_then_both_are_there_with_their_ece() -> None:
     found = {"best": measured(3), "unscaled": measured(3, 0.2), "last": measured(3)}
-    figure = measure_figures(found, None)["reliability"]
+    figure = measure_figures(found, None)["reliability"]()
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == [
         "accuracy = confidence",

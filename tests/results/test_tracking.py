@@ -40,10 +40,10 @@ def scalars(directory: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def finished(path: Path) -> RunDirectory:
-    """A run with pictures, all black, of its rounds and of its clients."""
+    """A run with pictures, all black, of its rounds and of its clients, and their summary."""
     write_run(path, rounds=2, outcome=SUMMARY)
     (path / "plots").mkdir()
-    for name in ("error", "loss", "time_traffic", "priors"):
+    for name in ("summary", "error", "loss", "time_traffic", "priors"):
         Image.new("RGB", (4, 3)).save(path / "plots" / f"{name}.png")
     return RunDirectory(path)
 
@@ -95,7 +95,7 @@ def test_mlflow_goes_on_in_the_same_run(tmp_path: Path) -> None:
     assert run.data.metrics["summary/test_error"] == 3.5
     assert "summary/test_prior" not in run.data.metrics
     pictures = [Path(file.path).name for file in client.list_artifacts(run.info.run_id, "plots")]
-    assert sorted(pictures) == ["error.png", "loss.png", "time_traffic.png"]
+    assert sorted(pictures) == ["error.png", "loss.png", "summary.png", "time_traffic.png"]
     # A first round begins another run in the same place.
     with tracked("mlflow", directory) as add_round:
         add_round(line(1, 9.0))

@@ -33,7 +33,9 @@ def test_classes_and_points_at_no_client_are_said_before_round_1(
 ) -> None:
     caplog.set_level(logging.INFO, "flwr")
     # Three clients of two classes have six of the ten classes.
-    directory = cut_off(settings(**FEW, method=method), 3, 1)  # call 0 asks who is there
+    directory = cut_off(
+        settings(**FEW, method=method, figures="all"), 3, 1
+    )  # call 0 asks who is there
     said = [record.getMessage() for record in caplog.records]
     (line,) = [text for text in said if text.startswith("Split: ")]
     counts = at_clients(directory)

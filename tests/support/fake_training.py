@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ class FakeSearchTraining:
         """Rate, whether it resumed, and the last round that it reached."""
         self.configs: list[RunConfig] = []
 
-    def __call__(self, config: RunConfig, clients: int, *, watch: Any) -> None:
+    def __call__(self, config: RunConfig, clients: int, *, callbacks: Any) -> None:
         directory = Path(config.output)
         directory.mkdir(parents=True, exist_ok=True)
         metrics = directory / "metrics.jsonl"
@@ -98,8 +99,8 @@ class FakeSearchTraining:
         (directory / "config.json").write_text(
             json.dumps({"settings": config.to_flat(), "data": {}})
         )
-        if lines:
-            watch(lines)
+        (callback,) = callbacks
+        callback.begin(lines)
         for step in range(len(lines) + 1, config.num_rounds + 1):
             if self.interrupted_at == (rate, step):
                 raise KeyboardInterrupt
@@ -122,5 +123,5 @@ class FakeSearchTraining:
             weight = np.array([math.nan if rate in self.broken else 1.0])
             RunDirectory(directory).save_model("last.safetensors", {"weight": weight}, line)
             self.started[-1] = (rate, bool(config.resume), step)
-            watch(lines)
+            callback.after_round(SimpleNamespace(earlier=lines[:-1], metrics=lines[-1]))
         (directory / "summary.json").write_text("{}")

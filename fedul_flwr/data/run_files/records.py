@@ -256,6 +256,11 @@ class Federation(BaseModel):
     clients: tuple[ClientRecord, ...] = ()
     class_names: tuple[str, ...] | None = None
 
+    @property
+    def names(self) -> dict[int, str]:
+        """Names of the clients' owners by client, of those that have one."""
+        return {client.id: client.name for client in self.clients if client.name}
+
 
 @dataclass(frozen=True)
 class Run:
