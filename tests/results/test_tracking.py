@@ -14,7 +14,7 @@ from fedul_flwr.results import tracking
 from fedul_flwr.results.tracking import refuse_missing, tracked
 from tests.support.refusals import refuses
 from tests.support.runs import train
-from tests.support.synthetic_results import write_run
+from tests.support.synthetic_results import write_json, write_run
 
 SUMMARY = {"rounds": 2, "test_error": 3.5, "errors": {"xclp": 4.0}, "test_prior": [0.1, 0.9]}
 
@@ -100,6 +100,30 @@ def test_mlflow_goes_on_in_the_same_run(tmp_path: Path) -> None:
     with tracked("mlflow", directory) as add_round:
         add_round(line(1, 9.0))
     assert len(client.search_runs([experiment.experiment_id])) == 2
+
+
+def test_pictures_of_a_run_that_labels_stay_in_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Path] = []
+
+    class Seen(_Broken):
+        def add(self, step: int, numbers: Mapping[str, float]) -> None:
+            pass
+
+        def end(self, succeeded: bool, pictures: Sequence[Path]) -> None:
+            sent.extend(pictures)
+
+    monkeypatch.setattr(tracking, "_TRACKERS", {"mlflow": Seen})
+    with tracked("mlflow", finished(tmp_path / "trained")):
+        pass
+    directory = finished(tmp_path / "labeled")
+    (directory.path / "metrics.jsonl").unlink()
+    write_json(directory.path / "summary.json", {"test_error": 3.5})
+    with tracked("mlflow", directory):
+        pass
+    names = {path.relative_to(tmp_path).parts[0] for path in sent}
+    assert names == {"trained"}
 
 
 class _Broken:

@@ -65,6 +65,7 @@ def test_the_summary_keeps_the_warnings_and_none_comes_where_all_is_at_clients(
     assert "points (" in second
     assert not [text for text in summary(every)["warnings"] if " client" in text]
     assert (at_clients(every) > 0).all()
+    assert not (few / "split.png").exists()  # only with figures = "all"
 
 
 def test_points_in_no_set_and_classes_without_a_label_are_counted(settings: Settings) -> None:
