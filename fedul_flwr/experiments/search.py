@@ -50,7 +50,7 @@ from fedul_flwr.experiments.studies import (
 from fedul_flwr.experiments.trial import Log, Trial, one_line, prepare_directory
 from fedul_flwr.experiments.trial_plan import Overrides, Plan, slug
 from fedul_flwr.federated.strategy import validate
-from fedul_flwr.run.callbacks import Callback, EvaluatedRound
+from fedul_flwr.run.callbacks import Callback
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -471,9 +471,9 @@ class _Check(Callback):
         if lines:
             self._check(lines)
 
-    def after_round(self, round: EvaluatedRound) -> None:
+    def recorded(self, lines: Lines) -> None:
         """With the round's own."""
-        self._check([*round.earlier, round.metrics])
+        self._check(lines)
 
 
 def _has_diverged(directory: RunDirectory) -> bool:

@@ -82,6 +82,9 @@ class Callback:
     def after_round(self, round: EvaluatedRound) -> None:
         """Look at a round; its figures join the line of ``metrics.jsonl``."""
 
+    def recorded(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Look at all lines of ``metrics.jsonl`` once that of a round is there."""
+
     def end(self, summary: Mapping[str, Any]) -> None:
         """Look at the summary of a run that has ended."""
 
@@ -126,6 +129,12 @@ class Callbacks:
                 figures.add(name, value)
             self.why = self.why or round.why
         return dict(figures)
+
+    def recorded(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Let all look at the lines."""
+        for callback in self._all:
+            with _guarded(callback):
+                callback.recorded(lines)
 
     def end(self, summary: Mapping[str, Any]) -> None:
         """Let all look at the summary."""

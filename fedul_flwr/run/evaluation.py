@@ -299,6 +299,7 @@ class Recorder:
         self.directory.append_metrics(line)
         self._add_round(line)
         log(INFO, "Round %s: %s", number, _readable(line))
+        self.callbacks.recorded(self.lines)
 
 
 def _readable(line: Mapping[str, Any]) -> str:

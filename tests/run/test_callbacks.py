@@ -39,6 +39,10 @@ class Recall(Callback):
         weights = round.model.state_dict()
         assert all(np.array_equal(weights[name], array) for name, array in round.arrays.items())
 
+    def recorded(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        assert [line["round"] for line in lines] == [*range(1, self.seen[-1][1] + 1)]
+        assert "top_class" in lines[-1]
+
     def end(self, summary: Mapping[str, Any]) -> None:
         self.ended = summary
 
