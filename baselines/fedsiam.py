@@ -13,7 +13,7 @@ import numpy as np
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
-from fedul_flwr.federated.payload import MODEL
+from fedul_flwr.federated.payload import AVERAGED, MODEL
 
 CONSISTENCY_WEIGHT = 100.0
 """Weight of the squared difference between the softmax outputs of student and teacher."""
@@ -56,7 +56,7 @@ class FedSiamClient(kit.SemiSupervisedClient):
         TEACHER: kit.Part(
             MODEL,
             says="the teacher, a moving average of the model in training",
-            reader=kit.AVERAGED,
+            reader=AVERAGED,
         ),
         TEACHER_STEPS: kit.Part.count(combine="sum"),
     }

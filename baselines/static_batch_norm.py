@@ -16,7 +16,7 @@ from fedul_flwr import method as kit
 from fedul_flwr.federated.client_data import part_of_step
 from fedul_flwr.federated.combine import average_buffers
 from fedul_flwr.federated.messages import array_record
-from fedul_flwr.federated.payload import EVERY_ROUND
+from fedul_flwr.federated.payload import AVERAGED, EVERY_ROUND
 from fedul_flwr.federated.replies import check_update
 
 STATISTICS = "batch-statistics"
@@ -99,6 +99,6 @@ class StaticBatchNorm(kit.Stage):
             "of a model with batch norm, means and variances of its layers over its points",
             "*",
             often=EVERY_ROUND,
-            reader=kit.AVERAGED,
+            reader=AVERAGED,
         )
     }

@@ -12,7 +12,7 @@ from fedul_flwr import learning
 from fedul_flwr import method as kit
 from fedul_flwr.config.method_settings import ViewSettings
 from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, NORMALIZER, STALE, WEIGHT
-from fedul_flwr.federated.payload import HOW_TRAINING_WENT, MODEL, WEIGHTS, Payload
+from fedul_flwr.federated.payload import AVERAGED, HOW_TRAINING_WENT, MODEL, WEIGHTS, Payload
 from fedul_flwr.learning.parts import (
     PSI,
     SIGMA,
@@ -64,7 +64,7 @@ def _of_part(part: str, shape: str) -> kit.Part:
     def is_sent(settings: kit.RunConfig) -> bool:
         return part in _parts_of(settings) and not settings.sums_updates
 
-    reader = kit.AVERAGED if part == SIGMA else f"{kit.AVERAGED}, and as a helper's some others"
+    reader = AVERAGED if part == SIGMA else f"{AVERAGED}, and as a helper's some others"
     says = f"what has changed of the weights' part {part}"
     return kit.Part(shape, says=says, reader=reader, when=is_sent)
 

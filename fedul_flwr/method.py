@@ -34,7 +34,7 @@ from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.client_data import AnySetsData, PartlyLabeledData, UnlabeledSetData
 from fedul_flwr.federated.messages import ARRAYS, NUM_POINTS, to_arrays, to_record
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.payload import AVERAGED, CONFIDENT, Part, all_of
+from fedul_flwr.federated.payload import CONFIDENT, Part, Sum, all_of
 from fedul_flwr.federated.policies import ClientPolicy, LabeledClientStages, LabelStages
 from fedul_flwr.federated.semi_supervised import SemiSupervisedClient
 from fedul_flwr.federated.stage import ClientStage, RoundAtServer, ServerStage, Stage

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.declared import disclosures
 from tests.support.refusals import refuses
 from tests.support.runs import cut_off, last_model, resume, summary, train
 
@@ -32,6 +33,18 @@ def test_given_a_run_that_was_cut_off_then_its_state_goes_on(settings: Any) -> N
     # Calls: registration, then one a round; the third round is lost.
     again = resume(cut_off(config, 2, 3), 2)
     assert summary(again)["rounds_with_noise"] == 3
+
+
+def test_given_a_sum_that_a_stage_declares_then_the_server_reads_it_alone(settings: Any) -> None:
+    options = {**QUICK, "num_rounds": 2, "secure_sum": "on"}
+    run = train(settings(**options, stage="tests.method.summed:Summed"), 3)
+    assert (summary(run)["points"], summary(run)["halves"]) == (180.0, 1.5)  # 3 clients of 60
+    (said,) = [
+        one
+        for one in disclosures(settings(**options, stage="tests.method.summed:Summed"))
+        if one.names == ("points-together",)
+    ]
+    assert "under masks" in str(said)
 
 
 def test_given_something_else_then_it_is_refused(settings: Any) -> None:
