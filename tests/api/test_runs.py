@@ -114,11 +114,12 @@ def test_given_a_run_that_is_stopped_when_resumed_then_it_ends_as_one_that_was_n
     run = in_process.run_in_process
 
     def stop(*arguments: Any, **options: Any) -> None:
-        def watch(lines: Any) -> None:
-            if lines[-1]["round"] == 1:
-                raise KeyboardInterrupt
+        class CtrlC(ff.Callback):
+            def recorded(self, lines: Any) -> None:
+                if lines[-1]["round"] == 1:
+                    raise KeyboardInterrupt
 
-        run(*arguments, **{**options, "watch": watch})
+        run(*arguments, **{**options, "callbacks": [CtrlC()]})
 
     monkeypatch.setattr(in_process, "run_in_process", stop)
     with pytest.raises(KeyboardInterrupt):
