@@ -116,7 +116,7 @@ CROSSING = {
 
 
 def crossing(pattern: str) -> str:
-    """Files and rooms that know of a feature, without those of its own name."""
+    """Files and rooms that know of a feature."""
     files = [
         file
         for package in PACKAGES

@@ -102,7 +102,8 @@ class FedMatchStrategy(kit.Strategy):
     @property
     def counters(self) -> kit.Arrays:
         """Arrays of the round's model that are in no part."""
-        current = self.parts[unlabeled_part(self.parts)]
+        parts = self.parts
+        current = parts[unlabeled_part(parts)]
         return {name: array for name, array in self._whole.items() if name not in current}
 
     def _take_apart(self, model: ArrayRecord) -> None:
@@ -118,9 +119,9 @@ class FedMatchStrategy(kit.Strategy):
         """The sample, which starts from the parts that it returns."""
         self._take_apart(round.model)
         parts = self.parts
-        current, last = parts[unlabeled_part(parts)], unlabeled_part(parts)
-        # Batch-norm statistics belong to psi, the part for unlabeled points.
-        self.buffers = frozenset(f"{last}/{name}" for name in self.model_buffers & current.keys())
+        last = unlabeled_part(parts)  # batch-norm statistics belong to it
+        names = self.model_buffers & parts[last].keys()
+        self.buffers = frozenset(f"{last}/{name}" for name in names)
         round.model = kit.to_record(flatten({part: parts[part] for part in self.returned}))
         round.whole = lambda arrays: self._model(parts | unflatten(arrays))
         return super().choose_clients(round)

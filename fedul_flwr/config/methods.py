@@ -271,6 +271,21 @@ def refuse_misspelled(kind: type) -> None:
             refuse_misspelled(other)
 
 
+def load_subclass(setting: str, named: str | type, base: type) -> Any:
+    """The class that a setting names, or a class itself; ``None`` if it is none of ``base``.
+
+    Raises
+    ------
+    UserError
+        If it has a hook that nobody calls.
+    """
+    kind = load_reference(named, setting) if isinstance(named, str) else named
+    if not (isinstance(kind, type) and issubclass(kind, base)):
+        return None
+    refuse_misspelled(kind)  # type: ignore[arg-type]
+    return kind
+
+
 def _plainly(name: str) -> str:
     return name.replace("_", "").lower()
 

@@ -16,8 +16,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
 from fedul_flwr.arrays import Arrays, Floats
-from fedul_flwr.config.base import load_reference, setting_error
-from fedul_flwr.config.methods import find_method, is_ours, refuse_misspelled
+from fedul_flwr.config.base import setting_error
+from fedul_flwr.config.methods import find_method, is_ours, load_subclass, refuse_misspelled
 from fedul_flwr.config.run_config import RunConfig, once
 from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.data.types import Content, Value
@@ -383,19 +383,19 @@ def sums_of(settings: RunConfig) -> dict[str, Sum]:
 
 def number_of(name: str, round_number: int, sums: Mapping[str, Sum]) -> int:
     """Number of a sum in its run: later ones have larger numbers, and once a run is once."""
-    once = sum(of.once for of in sums.values())
+    first = sum(of.once for of in sums.values())
     position = [*sums].index(name)
-    if position < once:
+    if position < first:
         return 1 + position
-    return 1 + once + (round_number - 1) * (len(sums) - once) + position - once
+    return 1 + position + (round_number - 1) * (len(sums) - first)
 
 
 @cache
 def _loaded(name: str | type) -> type[Stage]:
-    stage = load_reference(name, "stage") if isinstance(name, str) else name
-    if not (isinstance(stage, type) and issubclass(stage, Stage)):
+    stage: type[Stage] | None = load_subclass("stage", name, Stage)
+    if stage is None:
         why = "it is no subclass of fedul_flwr.method.Stage"
         raise setting_error("stage", str(name), why, "own-method-wrong")
-    for side in (stage, stage.server, stage.client):
+    for side in (stage.server, stage.client):
         refuse_misspelled(side)  # type: ignore[arg-type]
     return stage

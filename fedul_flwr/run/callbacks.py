@@ -7,7 +7,7 @@ and may end the run. It runs where the server runs, before the next round begins
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedul_flwr.arrays import Arrays
-from fedul_flwr.config.base import load_reference, setting_error, user_code
-from fedul_flwr.config.methods import is_ours, refuse_misspelled
+from fedul_flwr.config.base import setting_error, user_code
+from fedul_flwr.config.methods import is_ours, load_subclass
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.records import Figures
 from fedul_flwr.data.seeds import draws_of
@@ -111,9 +111,7 @@ class Callbacks:
 
     def begin(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Let all look at what there is."""
-        for callback in self._all:
-            with _guarded(callback):
-                callback.begin(lines)
+        self._each(lambda callback: callback.begin(lines))
 
     def after_round(
         self, line: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]], arrays: Arrays
@@ -132,26 +130,26 @@ class Callbacks:
 
     def recorded(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Let all look at the lines."""
-        for callback in self._all:
-            with _guarded(callback):
-                callback.recorded(lines)
+        self._each(lambda callback: callback.recorded(lines))
 
     def end(self, summary: Mapping[str, Any]) -> None:
         """Let all look at the summary."""
+        self._each(lambda callback: callback.end(summary))
+
+    def _each(self, look: Callable[[Callback], None]) -> None:
         for callback in self._all:
             with _guarded(callback):
-                callback.end(summary)
+                look(callback)
 
 
 def named(settings: RunConfig) -> list[Callback]:
     """The callback that setting ``callback`` names, if it names one."""
     if not settings.callback:
         return []
-    kind = load_reference(settings.callback, "callback")
-    if not (isinstance(kind, type) and issubclass(kind, Callback)):
+    kind = load_subclass("callback", settings.callback, Callback)
+    if kind is None:
         why = "it is no subclass of fedul_flwr.Callback"
         raise setting_error("callback", settings.callback, why, "own-method-wrong")
-    refuse_misspelled(kind)  # type: ignore[arg-type]
     with user_code(f"Setting callback = {settings.callback!r}"):
         return [kind()]
 

@@ -91,7 +91,7 @@ class SumMember(ClientStage):
 
     def __init__(self, client: Any) -> None:
         super().__init__(client)
-        self._settings, self._node = client.settings, client.node
+        self._node = client.node
         self._state: ClientState = client.state
         self._client = client.node.partition_id
         file = ledger_file(client.node)
@@ -105,7 +105,7 @@ class SumMember(ClientStage):
 
     def answer(self, name: str, content: Content) -> Content:
         """Answer one of :data:`SUM_PHASES`; a complaint names whose message cannot be used."""
-        if not self._settings.has_sums:
+        if not self.settings.has_sums:
             raise UserError(
                 "The server asked for a secure sum that this run does not have.",
                 "server-asks-too-much",
@@ -128,7 +128,7 @@ class SumMember(ClientStage):
             )
         stage = require_question(_stage(state), self._question(state, asked.digest))
         number = asked.values.get(ROUND, int(state[ROUND]))
-        announced, last = (self._of(state), int(state[ROUND])), self._settings.num_rounds
+        announced, last = (self._of(state), int(state[ROUND])), self.settings.num_rounds
         if (of, number) != announced or number > last:
             raise UserError(
                 f"The server asked for {of} in round {number} of {last}, and has announced "
@@ -175,31 +175,31 @@ class SumMember(ClientStage):
             return payload
         state, client, asked = self._stored(), self.client, self._asked
         records = {name: dict(arrays) for name, arrays in asked.records.items()}
-        start = common_records(self._settings, records)
+        start = common_records(self.settings, records)
         num_examples = payload[WEIGHT]
         weight = self._weight(num_examples, float(state[LARGEST_WEIGHT]))
         normalizer = float(payload.get(NORMALIZER, 0.0))
-        scale = weight / normalizer if weight and self._settings.base == "fednova" else weight
-        numbers = Numbers(self._settings, client.sizes)
-        largest = largest_change(self._settings)
+        scale = weight / normalizer if weight and self.settings.base == "fednova" else weight
+        numbers = Numbers(self.settings, client.sizes)
+        largest = largest_change(self.settings)
         layout = Layout.of(start, client.buffer_names(), largest, numbers.tail)
         changes: Mapping[tuple[str, str], Floats] = {
             (record, name): np.asarray(payload[record][name], np.float64)
             - (0.0 if record == CONTROL else start[record][name])
             for record, name in layout.shapes
         }
-        if norm := self._settings.max_update_norm:
+        if norm := self.settings.max_update_norm:
             changes = clipped(changes, norm)
         factors = {CONTROL: float(weight > 0), ARRAYS: scale}
         changes = {key: value * factors.get(key[0], weight) for key, value in changes.items()}
         clients = int(state[_SUMMANDS])
         for stage in client.stages:
             changes = stage.in_sum(changes, clients)
-        rng = stream(self._settings.seed, "rounding", 1 + 2 * int(state[ROUND]), self._client)
+        rng = stream(self.settings.seed, "rounding", 1 + 2 * int(state[ROUND]), self._client)
         words = layout.words(changes, numbers.write(weight, payload), clients, rng)
         renewed, masked = self._masked(self._shared, words, asked, numbers.tail)
         self._state.set_ephemeral(_STORED, dict(renewed))
-        apart = in_record(reports_of(self._settings), DIAGNOSTICS)
+        apart = in_record(reports_of(self.settings), DIAGNOSTICS)
         plain = {name: value for name, value in payload.items() if name in apart}
         return {ARRAYS: {MASKED: masked}, WEIGHT: int(num_examples > 0), **plain}
 
@@ -259,14 +259,14 @@ class SumMember(ClientStage):
 
     @cached_property
     def _sums(self) -> dict[str, Sum]:
-        return sums_of(self._settings)
+        return sums_of(self.settings)
 
     def _of(self, state: Arrays) -> str:
         """What the sum is of for which this client has shared masks."""
         return [*self._sums][int(state[OF])]
 
     def _weight(self, num_examples: int, largest: float) -> float:
-        if self._settings.client_weights == "uniform":
+        if self.settings.client_weights == "uniform":
             return float(num_examples > 0)
         if not num_examples <= largest:
             raise UserError(
@@ -352,7 +352,7 @@ class SumMember(ClientStage):
     def _fewest(self) -> int:
         """Fewest clients of a sum that this client takes part in."""
         limit = self._node.min_labeled_clients if self._node.data else 0
-        return max(fewest_summed(self._settings), limit)
+        return max(fewest_summed(self.settings), limit)
 
     @cached_property
     def _identities(self) -> Identities | None:
