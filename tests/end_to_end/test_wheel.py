@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +95,20 @@ assert float(found.evaluate_metrics_serverapp[10]["error"]) < 0.1
 """
 
 
+@dataclass
+class Fresh:
+    """Runs programs of an environment; ``work`` is the folder in which they run."""
+
+    run: Callable[..., str]
+    programs: Path
+    work: Path
+
+    def __call__(self, name: str, *arguments: str) -> str:
+        return self.run(self.programs / name, *arguments)
+
+
 @pytest.fixture(scope="module")
-def fresh(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
     """Runs programs of a fresh environment with the wheel, in a folder outside the clone.
 
     Other packages come from the environment of the tests, so that nothing is fetched.
@@ -129,29 +142,21 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     others = next(path for path in sys.path if path.endswith("site-packages"))
     (site / "others.pth").write_text(f"{others}\n")
 
-    def program(name: str, *arguments: str) -> str:
-        return run(python.parent / name, *arguments)
-
-    return program
+    return Fresh(run, python.parent, work)
 
 
-@pytest.fixture
-def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.getbasetemp() / "wheel0" / "work"
-
-
-def test_given_a_wheel_then_commands_run(fresh: Callable[..., str], work: Path) -> None:
-    (work / "driver.py").write_text(DRIVER)
+def test_given_a_wheel_then_commands_run(fresh: Fresh) -> None:
+    (fresh.work / "driver.py").write_text(DRIVER)
     said = fresh("python", "driver.py", COMMANDS)
-    missing = [name for name in LEFT if not (work / name).exists()]
+    missing = [name for name in LEFT if not (fresh.work / name).exists()]
     assert not missing, said
 
 
-def test_given_a_wheel_then_python_runs(fresh: Callable[..., str], work: Path) -> None:
+def test_given_a_wheel_then_python_runs(fresh: Fresh) -> None:
     page = (ROOT / "docs" / "own-app.md").read_text()
-    (work / "my_app.py").write_text(re.findall(r"```python\n(.*?)```", page, re.S)[0])
+    (fresh.work / "my_app.py").write_text(re.findall(r"```python\n(.*?)```", page, re.S)[0])
     assert "test error" in fresh("python", "-c", PYTHON)
 
 
-def test_given_a_wheel_then_the_demo_finishes(fresh: Callable[..., str]) -> None:
+def test_given_a_wheel_then_the_demo_finishes(fresh: Fresh) -> None:
     assert "test error" in fresh("fedul-flwr", "demo")
