@@ -224,7 +224,7 @@ def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparis
 
     from fedul_flwr.config.run_config import parse_flat
     from fedul_flwr.config.trusted_modules import require_trusted_modules
-    from fedul_flwr.data.run_files.records import read_run
+    from fedul_flwr.data.run_files.run import Run
     from fedul_flwr.experiments.compare_table import make_rows
     from fedul_flwr.experiments.trial import Trial, TrialResult
     from fedul_flwr.experiments.trial_plan import Plan
@@ -249,11 +249,11 @@ def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparis
                 f"{directory / _FILES[1]} names {run_folder!r}, which is not below it.",
                 "file-damaged",
             )
-        run = read_run(folder)
+        run = Run.read(folder)
         if not trust_modules:
             require_trusted_modules(folder, run.settings, "use trust_modules=True")
         config = parse_flat(run.settings)
-        clients = int((run.summary or {}).get("num_clients") or clients)
+        clients = run.outcome.num_clients or clients
         results.append(TrialResult(Trial(name, seed, folder, config, {}), "finished", run))
     seeds = tuple(sorted({result.trial.seed for result in results}))
     trials = tuple(result.trial for result in results)

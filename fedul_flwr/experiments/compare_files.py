@@ -175,7 +175,7 @@ def _trials_csv(plan: Plan, results: Sequence[TrialResult]) -> str:
             "run": result.trial.row,
             "seed": result.trial.seed,
             "status": result.status,
-            **{key: ((result.run and result.run.summary) or {}).get(key) for key in keys},
+            **{key: getattr(result.run and result.run.summary, key, None) for key in keys},
             "directory": _directory(plan, result),
         }
         for result in results

@@ -161,7 +161,7 @@ def _label_notes(rows: Sequence[Row]) -> Iterator[str]:
         parts = [find_method(config.method).needs]
         if (supervised := config.find(SupervisedSettings)) is not None:
             parts.append(f"here {100 * supervised.label_fraction:g} % of them")
-        clients = run.federation.clients if run is not None and run.federation else ()
+        clients = run.clients if run is not None else ()
         if any(client.labeled_counts for client in clients):
             total = sum(sum(client.labeled_counts or ()) for client in clients)
             parts.append(f"here {total:,} labels at clients")
@@ -187,7 +187,7 @@ def _run_warnings(results: Sequence[TrialResult]) -> Iterator[str]:
     """The warnings of finished trials, each once for a run, with its seeds."""
     seeds: dict[tuple[str, str], list[int]] = {}
     for result in results:
-        for text in ((result.run and result.run.summary) or {}).get("warnings", ()):
+        for text in result.run.outcome.warnings if result.run else ():
             seeds.setdefault((result.trial.row, str(text)), []).append(result.trial.seed)
     for (row, text), which in seeds.items():
         noun = "seed" if len(which) == 1 else "seeds"

@@ -22,16 +22,9 @@ import pandas as pd
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.user_files import parse_json, read_text
-from fedul_flwr.data.run_files.records import read_run
-from fedul_flwr.data.run_files.store import (
-    CONFIG,
-    DIRTY,
-    SOURCE,
-    SUMMARY,
-    RunDirectory,
-    git_commit,
-    require_unlocked,
-)
+from fedul_flwr.data.run_files import run as run_files
+from fedul_flwr.data.run_files.run import SUMMARY
+from fedul_flwr.data.run_files.store import DIRTY, SOURCE, git_commit, require_unlocked
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.metrics import metrics_of
@@ -121,18 +114,18 @@ class RunsFile:
         run, trial = result.run, result.trial
         assert run is not None, "only finished trials have a run"
         rounds, errors = run.series("test_error")
-        finished = datetime.fromtimestamp((run.directory / SUMMARY).stat().st_mtime, UTC)
+        finished = datetime.fromtimestamp((run.path / SUMMARY).stat().st_mtime, UTC)
         return {
             **{"column": trial.column, "row": trial.row, "seed": trial.seed},
             **{"size": self.size, "tuned": self.tuned},
             **metrics_of(run),
-            "seconds": (run.summary or {}).get("seconds_total"),
+            "seconds": run.figure("seconds_total"),
             "rounds": rounds,
             "test_errors": errors,
             "settings": dict(sorted(trial.settings.items())),
             "content": dict(trial.content),
             "data": f"{trial.settings['dataset']}{', local copy' if is_local else ''}",
-            **provenance(run.environment or {}, finished),
+            **provenance(run.environment, finished),
         }
 
     def check(self, run: Run, now: Run | None) -> None:
@@ -276,7 +269,7 @@ class Reproduction:
                 config = trial.config.model_copy(update={"output": str(directory)})
                 title = f"{trial.column}, {trial.title}"
                 self.run(config, plan.num_clients, title)
-                figures = metrics_of(read_run(directory))
+                figures = metrics_of(run_files.Run.read(directory))
             run = stored[trial.key]
             before, now = run["test_error"], figures.get("test_error")
             commit = str(run["commit"] or "of unknown commit")[:10]
@@ -321,7 +314,5 @@ class Reproduction:
             text = "an earlier run had other settings or files; it starts again."
             self.say(f"{trial.title}: {text}")
         if trial.has_model and read_trial(trial).status != "finished":
-            directory = RunDirectory(trial.directory)
-            saved = directory.read_json(CONFIG)
-            saved["settings"] |= local_settings(trial)
-            directory.write_json(CONFIG, saved)
+            run = run_files.Run.read(trial.directory)
+            run.store(settings=run.settings | local_settings(trial))

@@ -23,8 +23,8 @@ import psutil
 from filelock import FileLock, Timeout
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, keys_in_use, resolve
-from fedul_flwr.data.run_files.records import Line
-from fedul_flwr.data.run_files.store import ENVIRONMENT, SUMMARY, RunDirectory
+from fedul_flwr.data.run_files.records import Line, read_metrics
+from fedul_flwr.data.run_files.run import ENVIRONMENT, METRICS, SUMMARY, Run
 from fedul_flwr.engine.shell import flower_logs, follow_parent
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.runs_file import provenance
@@ -404,9 +404,9 @@ class _Run:
 
     def _note_origin(self) -> None:
         """Note in the study the commit, hardware and versions of its first trial."""
-        run = RunDirectory(self.directory / f"seed-{self.task.trial.seed}")
-        if "origin" not in self.study.user_attrs and (run.path / ENVIRONMENT).exists():
-            origin = provenance(run.read_json(ENVIRONMENT), datetime.now(UTC))
+        directory = self.directory / f"seed-{self.task.trial.seed}"
+        if "origin" not in self.study.user_attrs and (directory / ENVIRONMENT).exists():
+            origin = provenance(Run.read(directory).environment, datetime.now(UTC))
             self.study.set_user_attr("origin", origin)
 
     def _clean(self, has_failed: bool) -> None:
@@ -416,7 +416,7 @@ class _Run:
         for folder in self.directory.glob("seed-*"):
             for path in [*folder.glob("*.safetensors"), *folder.glob("split.*")]:
                 path.unlink()
-            RunDirectory(folder).remove_clients()
+            Run(path=folder).remove_clients()
             shutil.rmtree(folder / "plots", ignore_errors=True)
 
 
@@ -430,7 +430,7 @@ def run_trial(
     from fedul_flwr.engine.in_process import run_in_process
     from fedul_flwr.learning.local import LOSS_NOT_FINITE
 
-    directory = RunDirectory(Path(config.output))
+    run = Run(path=Path(config.output))
     ended: list[BaseException] = []
 
     def check(seen: Lines) -> None:
@@ -444,18 +444,18 @@ def run_trial(
             ended.append(error)
             raise
 
-    if not (directory.path / SUMMARY).exists():
-        if (directory.path / LAST_MODEL).exists():
-            config = resolve({"resume": str(directory.path)}, Path.cwd())
+    if not (run.path / SUMMARY).exists():
+        if (run.path / LAST_MODEL).exists():
+            config = resolve({"resume": str(run.path)}, Path.cwd())
         try:
             run_in_process(config, num_clients, callbacks=[_Check(check)])
         except Exception as error:
             at_client = LOSS_NOT_FINITE in str(error)
             # Or the error follows from NaN.
-            if error not in ended and (at_client or _has_diverged(directory)):
+            if error not in ended and (at_client or _has_diverged(run)):
                 raise DivergedError from None
             raise
-    lines[:] = directory.read_metrics()
+    lines[:] = read_metrics(run.path / METRICS)
     if watch is not None:
         watch(lines)  # a run that was complete before this call
 
@@ -476,10 +476,10 @@ class _Check(Callback):
         self._check(lines)
 
 
-def _has_diverged(directory: RunDirectory) -> bool:
+def _has_diverged(run: Run) -> bool:
     """Whether the last model or its losses are not finite."""
     try:
-        arrays, line = directory.load_model(LAST_MODEL)
+        arrays, line = run.load_model(LAST_MODEL)
     except UserError:
         return False
     numbers = [array for array in arrays.values() if np.issubdtype(array.dtype, np.floating)]

@@ -15,15 +15,8 @@ from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, default_flat, resolve
 from fedul_flwr.config.user_files import read_object
-from fedul_flwr.data.run_files.records import Run, number, read_run
-from fedul_flwr.data.run_files.store import (
-    CONFIG,
-    ERROR,
-    SUMMARY,
-    DirectoryLockedError,
-    RunDirectory,
-    require_unlocked,
-)
+from fedul_flwr.data.run_files.run import CONFIG, ERROR, SUMMARY, Run, Summary
+from fedul_flwr.data.run_files.store import DirectoryLockedError, require_unlocked
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.user_content import changed_content
 from fedul_flwr.engine.simulate import plan_rounds
@@ -100,7 +93,7 @@ class TrialResult:
 
     def metric(self, key: str) -> float | None:
         """A number of the run's summary, such as ``test_error``; None if it is not known."""
-        return number((self.run.summary or {}).get(key)) if self.run else None
+        return self.run.figure(key) if self.run else None
 
 
 def read_trial(trial: Trial) -> TrialResult:
@@ -109,7 +102,7 @@ def read_trial(trial: Trial) -> TrialResult:
     A run with fewer rounds than ``trial.config`` asks for is interrupted. A run of a method that
     does not train is either finished or has to start again.
     """
-    run = read_run(trial.directory) if (trial.directory / CONFIG).exists() else None
+    run = Run.read(trial.directory) if (trial.directory / CONFIG).exists() else None
     if run and run.summary and _is_complete(trial, run.summary):
         return TrialResult(trial, "finished", run)
     reason = _read_reason(trial.directory)
@@ -182,12 +175,12 @@ def _text(definition: Mapping[str, Any]) -> str:
     return json.dumps(definition, indent=1, sort_keys=True)
 
 
-def _is_complete(trial: Trial, summary: Mapping[str, Any]) -> bool:
+def _is_complete(trial: Trial, summary: Summary) -> bool:
     if not trial.trains:
-        return summary.get("status") == "completed"
-    if summary.get("budget_exhausted") or summary.get("stopped_early"):
+        return summary.status == "completed"
+    if summary.budget_exhausted or summary.stopped_early:
         return True
-    return int(summary.get("rounds", 0)) >= trial.config.num_rounds
+    return (summary.rounds or 0) >= trial.config.num_rounds
 
 
 def _read_reason(directory: Path) -> str:
@@ -238,7 +231,7 @@ def run_trials(
             raise
         except Exception as error:  # the other trials can still run
             if not _read_reason(trial.directory):  # the run has not written why
-                RunDirectory(trial.directory).write_error(one_line(error))
+                Run(path=trial.directory).write_error(one_line(error))
             reason = _read_reason(trial.directory)
             results[trial.key] = TrialResult(trial, "failed", reason=reason)
             log(f"{trial.title} failed: {reason}")

@@ -19,7 +19,7 @@ from fedul_flwr.arrays import Arrays, Floats
 from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.methods import find_method, is_ours, load_subclass, refuse_misspelled
 from fedul_flwr.config.run_config import RunConfig, once
-from fedul_flwr.data.run_files.store import RunDirectory
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.data.types import Content, Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.asked import Asked
@@ -73,7 +73,7 @@ class Finished:
     """
 
     grid: Grid
-    directory: RunDirectory
+    directory: Run
     model: str
     round: int
     error: Callable[[int, Arrays], float | None]

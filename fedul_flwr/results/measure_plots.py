@@ -21,7 +21,7 @@ from fedul_flwr.data.run_files.label_files import (
     scored_sources,
     source_in_words,
 )
-from fedul_flwr.data.run_files.records import Run
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.results.figure_style import (
     COLORS,
     GRAY,
@@ -59,13 +59,14 @@ Drawings = dict[str, Callable[..., Figure]]
 """What draws each figure, by its name; ``part=`` of those of a summary is where it is drawn."""
 
 
-def measure_figures(measures: Mapping[str, Any], class_names: Sequence[str] | None) -> Drawings:
-    """Figures of ``measures.json``: the best round's confusion matrix, and reliability."""
+def measure_figures(run: Run) -> Drawings:
+    """Figures of its measures: the best round's confusion matrix, and reliability."""
+    measures = run.measures or {}
     best = measures.get("best") or {}
     figures: Drawings = {}
-    if best.get("confusion"):
-        label = f"test points, round {best['round']}"
-        figures["confusion"] = partial(confusion_figure, best["confusion"], class_names, label)
+    if matrix := best.get("confusion"):
+        names, label = run.names_of(len(matrix)), f"test points, round {best['round']}"
+        figures["confusion"] = partial(confusion_figure, matrix, names, label)
     if any(measures.get(key, {}).get("reliability") for key in _WORDS):
         figures["reliability"] = partial(reliability_figure, measures)
     return figures
@@ -74,15 +75,14 @@ def measure_figures(measures: Mapping[str, Any], class_names: Sequence[str] | No
 @plain()
 def confusion_figure(
     matrix: Sequence[Sequence[int]],
-    class_names: Sequence[str] | None,
+    class_names: Sequence[str],
     label: str,
     part: Figure | None = None,
 ) -> Figure:
     """The classes that were predicted for points of each class, in percent of its points."""
     counts = np.asarray(matrix)
     rows, columns = counts.shape
-    has_names = class_names is not None and len(class_names) == rows
-    names = [one_line(str(n), _SHORT) for n in (class_names if has_names else range(rows)) or ()]
+    names = [one_line(name, _SHORT) for name in class_names]
     totals = counts.sum(axis=1, keepdims=True)
     shares = 100 * np.divide(counts, totals, out=np.full(counts.shape, np.nan), where=totals > 0)
     size = float(np.clip(2.6 + 0.42 * rows, 4.2, 8.6))
@@ -160,11 +160,11 @@ def client_accuracies(run: Run) -> dict[int, float]:
     test point.
     """
     recall = (run.measures or {}).get("best", {}).get("recall")
-    if not recall or run.federation is None:
+    if not recall:
         return {}
     recalls = np.array(recall, dtype=np.float64)
     accuracies = {}
-    for client in run.federation.clients:
+    for client in run.clients:
         shares = client.class_shares()
         if shares is None or len(shares) != len(recalls):
             continue
@@ -210,23 +210,22 @@ def _label_clients(axes: Axes, clients: list[int], names: Mapping[int, str]) -> 
     axes.margins(x=0.03)
 
 
-def label_figures(
-    scores: Mapping[str, Any], class_names: Sequence[str] | None, names: Mapping[int, str]
-) -> Drawings:
-    """Figures about labels: scores per source and per client, and errors of the most confident;
-    ``names`` of the clients' owners."""
+def label_figures(run: Run) -> Drawings:
+    """Figures about labels: scores per source and per client, and errors of the most confident."""
+    scores = run.labels or {}
     scored = scored_sources(scores)
     if not scored:
         return {}
     source, first = next(iter(scored.items()))
     drawn: Drawings = {
         "label_accuracy": partial(accuracy_figure, scores),
-        "label_clients": partial(clients_figure, scores, names),
+        "label_clients": partial(clients_figure, scores, run.owners),
         "label_coverage": partial(coverage_figure, scores),
     }
     if matrix := first.get("confusion"):
         label = f"labels {source_in_words(source, scores['points'])}"
-        drawn["label_confusion"] = partial(confusion_figure, matrix, class_names, label)
+        names = run.names_of(len(matrix))
+        drawn["label_confusion"] = partial(confusion_figure, matrix, names, label)
     return drawn
 
 

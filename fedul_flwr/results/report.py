@@ -16,17 +16,11 @@ from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import LOCATION_SETTINGS, RESOLVED_SETTINGS, default_flat
 from fedul_flwr.config.user_files import read_text
 from fedul_flwr.data.run_files.label_files import scored_sources
-from fedul_flwr.data.run_files.records import (
-    ClientRecord,
-    Run,
-    distinct_labels,
-    dotted,
-    number,
-    read_run,
-)
+from fedul_flwr.data.run_files.records import ClientRecord, dotted, number
+from fedul_flwr.data.run_files.run import DISCLOSURES, PERSONAL, Run, distinct_labels
 from fedul_flwr.data.safe_files import output_file, write_atomically
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.facts import NONE, damaged, facts, measure_cells, outcome
+from fedul_flwr.results.facts import NONE, damaged, facts, measure_cells
 from fedul_flwr.results.figure_style import draw_svg
 from fedul_flwr.results.measure_plots import client_accuracies
 from fedul_flwr.results.model_file import render
@@ -63,18 +57,16 @@ def class_rows(run: Run) -> Rows:
     if measured is None:
         return []
     matrix = measured["confusion"]
-    names = run.data.get("class_names")
-    if not isinstance(names, list) or len(names) != len(matrix):
-        names = list(range(len(matrix)))
     return [
         {
-            "class": str(name),
+            "class": name,
             "points": f"{sum(row):,}",
             "recall (%)": _percent(recall),
             "precision (%)": _percent(precision),
         }
         for name, row, recall, precision in zip(
-            names, matrix, measured["recall"], measured["precision"], strict=True
+            *(run.names_of(len(matrix)), matrix, measured["recall"], measured["precision"]),
+            strict=True,
         )
     ]
 
@@ -86,7 +78,7 @@ CEILINGS = ("supervised", "all-labels")
 def summaries(runs: Sequence[Run]) -> list[dict[str, str]]:
     """The facts of each run, its status and start; of several also how far above the ceiling."""
     rows = [facts(run) | _about(run) for run in runs]
-    errors = [number(outcome(run).get("test_error")) for run in runs]
+    errors = [run.outcome.test_error for run in runs]
     ceilings = {
         _task(run): error
         for run, error in zip(runs, errors, strict=True)
@@ -102,7 +94,7 @@ def summaries(runs: Sequence[Run]) -> list[dict[str, str]]:
 
 def _about(run: Run) -> dict[str, str]:
     """Its status, and as far as they were recorded when it began and Flower's number of it."""
-    environment = run.environment or {}
+    environment = run.environment
     words = {"started": "started", "flower_run": "Flower's run"}
     recorded = {words[key]: str(environment[key]) for key in words if environment.get(key)}
     return {"status": _status(run), **recorded}
@@ -111,8 +103,8 @@ def _about(run: Run) -> dict[str, str]:
 def _status(run: Run) -> str:
     if run.finished:
         return "completed"
-    planned, last = run.settings.get("num-rounds"), run.metrics[-1]["round"] if run.metrics else 0
-    of_rounds = f", {last} of {planned} rounds" if planned and run.trains else ""
+    planned = run.settings.get("num-rounds")
+    of_rounds = f", {run.last_round} of {planned} rounds" if planned and run.trains else ""
     return ("failed" if run.error else "unfinished") + of_rounds
 
 
@@ -153,29 +145,27 @@ def settings_rows(runs: Sequence[Run], labels: Sequence[str]) -> tuple[Rows, lis
 
 def tables_of(run: Run) -> dict[str, Any]:
     """Tables of one run, below the common figures."""
-    clients = run.federation.clients if run.federation is not None else ()
-    shape, names = run.data.get("input_shape"), run.data.get("class_names")
-    accuracies, summary = client_accuracies(run), run.summary or {}
-    prior = summary.get("test_prior_estimate", summary.get("test_prior"))
-    is_uniform = summary.get("test_prior_source") in (None, "uniform")
+    clients, shape, summary = run.clients, run.data.shape, run.outcome
+    accuracies = client_accuracies(run)
+    prior = summary.test_prior_estimate or summary.test_prior
+    is_uniform = summary.test_prior_source in (None, "uniform")
     return {
-        "points": _points(shape) if isinstance(shape, list) else "",
+        "points": _points(shape) if shape else "",
         "test_prior": "" if is_uniform else ", ".join(f"{share:.3g}" for share in prior or ()),
-        "class_names": [str(name) for name in names] if isinstance(names, list) else [],
-        "directory": str(run.directory),
+        "class_names": run.data.class_names,
+        "directory": str(run.path),
         "finished": run.finished,
         "error": run.error,
         "scored": run.trains or bool(scored_sources(run.labels or {})),
-        "warnings": [str(warning) for warning in summary.get("warnings", ())],
+        "warnings": summary.warnings,
         "measures": _filled(measure_rows(run)),
         "personal": _filled(personal_rows(run)),
         "classes": class_rows(run),
-        "rounds": run.metrics[-1]["round"] if run.metrics else 0,
+        "rounds": run.last_round,
         "clients": _filled([_client(client, accuracies.get(client.id)) for client in clients]),
         "dropped": [row for row, one in enumerate(clients) if one.status == "dropped"],
         "environment": [
-            {"name": name, "value": _text(value)}
-            for name, value in dotted(run.environment or {}).items()
+            {"name": name, "value": _text(value)} for name, value in dotted(run.environment).items()
         ],
         "owners": _owners(run),
     }
@@ -188,7 +178,7 @@ def _owners(run: Run) -> dict[str, Any] | None:
     name = str(run.settings.get("method"))
     method = METHODS.get(name)
     words = {"what": "what left each owner", "reader": "who sees it", "often": "when"}
-    with damaged(run.directory / "disclosures.json"):
+    with damaged(run.path / DISCLOSURES):
         return {
             "method": name,
             "line": method.line if method else "",
@@ -201,7 +191,7 @@ def _owners(run: Run) -> dict[str, Any] | None:
         }
 
 
-def _points(shape: list[int]) -> str:
+def _points(shape: Sequence[int]) -> str:
     kind = "images of" if len(shape) > 1 else "vectors of length"
     return f"{kind} {' × '.join(map(str, shape))}"
 
@@ -227,8 +217,8 @@ def _client_text(client: int, names: Mapping[int, str]) -> str:
 
 def personal_rows(run: Run) -> Rows:
     """One row per client of a simulation: errors of the global and of its personal model."""
-    names = run.federation.names if run.federation else {}
-    with damaged(run.directory / "personal.json"):
+    names = run.owners
+    with damaged(run.path / PERSONAL):
         return [
             {
                 "client": _client_text(row["client"], names),
@@ -322,7 +312,7 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
         if output.parent == output.parent.parent:
             output = Path(output.name)
     if not compared:
-        page = _page([read_run(path) for path in dirs])
+        page = _page([Run.read(path) for path in dirs])
     elif (written := read_text(compared[0] / PAGE)) is None:
         raise UserError(
             f"{compared[0]} holds no {PAGE}: the same fedul-flwr compare writes it.", "file-missing"
@@ -336,7 +326,7 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
 def _page(runs: Sequence[Run]) -> str:
     figures = [{name: draw() for name, draw in run_figures(run).items()} for run in runs]
     for run, drawn in zip(runs, figures, strict=True):
-        save_plots(drawn, run.directory / "plots")
+        save_plots(drawn, run.plots)
     labels = distinct_labels(runs)
     several = len(runs) > 1
     columns = labels if several else ["value"]

@@ -19,14 +19,7 @@ from fedul_flwr.arrays import Arrays, Floats, Ints
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.class_priors import estimate_prior, reweigh
 from fedul_flwr.data.run_files.records import best_line, refuse_other_keys
-from fedul_flwr.data.run_files.store import (
-    BEST_MODEL,
-    HAS_STATE,
-    MEASURES,
-    TEMPERATURE,
-    TRAINED_FOR,
-    RunDirectory,
-)
+from fedul_flwr.data.run_files.run import BEST_MODEL, HAS_STATE, TEMPERATURE, TRAINED_FOR, Run
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import UNLABELED, LabeledPoints, PointArrays, Source, class_counts
 from fedul_flwr.learning.local import load_arrays, predict_logits
@@ -210,18 +203,17 @@ class Recorder:
 
     def __init__(
         self,
-        directory: RunDirectory,
+        run: Run,
         settings: RunConfig,
         evaluator: Evaluator | None,
         add_round: AddRound,
         callbacks: Callbacks,
     ) -> None:
-        self.directory = directory
+        self.run = run
         self.callbacks = callbacks
         self.settings = settings
         self.evaluator = evaluator
         self._add_round = add_round
-        self.lines = directory.read_metrics()
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evaluation")
         self._pending: Future[None] | None = None
 
@@ -235,17 +227,17 @@ class Recorder:
     ) -> None:
         """Save the model of one round and evaluate it in the background."""
         self.wait()
-        self.directory.check()
+        self.run.check()
         number = line["round"]
         local = self.settings.evaluate == "local"
         if local:  # first, because they are not saved: a run interrupted here repeats this round
             self._evaluate(dict(line), arrays, local_models, prior)
-        self.directory.save_state(number, state)
+        self.run.save_state(number, state)
         extra = {} if prior is None else {TRAINED_FOR: prior.tolist()}
         about = {**line, HAS_STATE: bool(state), **extra}
-        self.directory.save_model(LAST_MODEL, arrays, about)
-        self.directory.drop_states_before(number)
-        self.directory.drop_client_versions(number)
+        self.run.save_model(LAST_MODEL, arrays, about)
+        self.run.drop_states_before(number)
+        self.run.drop_client_versions(number)
         if not local and self.callbacks:
             self._evaluate(dict(line), arrays, [arrays], prior)
         elif not local:
@@ -266,7 +258,7 @@ class Recorder:
 
     def best(self) -> Mapping[str, Any] | None:
         """Line of the best round so far."""
-        return best_line(self.lines, self.settings.selection)
+        return best_line(self.run.lines, self.settings.selection)
 
     def _evaluate(
         self,
@@ -290,16 +282,15 @@ class Recorder:
         refuse_other_keys(of_models)
         line |= of_models
         if self.callbacks:
-            line |= self.callbacks.after_round(line, self.lines, arrays)
-            self.directory.check()  # they may have taken long
-        self.lines.append(line)
-        if self.best() is line:
+            line |= self.callbacks.after_round(line, self.run.lines, arrays)
+            self.run.check()  # they may have taken long
+        if best_line([*self.run.lines, line], self.settings.selection) is line:
             # Save before writing the line: a run interrupted here evaluates this round again.
-            self.directory.save_model(BEST_MODEL, arrays, {"round": number})
-        self.directory.append_metrics(line)
+            self.run.save_model(BEST_MODEL, arrays, {"round": number})
+        self.run.add_line(line)
         self._add_round(line)
         log(INFO, "Round %s: %s", number, _readable(line))
-        self.callbacks.recorded(self.lines)
+        self.callbacks.recorded(self.run.lines)
 
 
 def _readable(line: Mapping[str, Any]) -> str:
@@ -338,7 +329,7 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
     """
     settings, evaluator = recorder.settings, recorder.evaluator
     selected = recorder.best()
-    best, last = selected or recorder.lines[-1], recorder.lines[-1]
+    best, last = selected or recorder.run.lines[-1], recorder.run.lines[-1]
     about: dict[str, Any] = {
         "test_prior": None if trained is None else trained.tolist(),
         "test_prior_source": None if trained is None else settings.test_prior_source,
@@ -352,10 +343,10 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
     name = BEST_MODEL if selected else LAST_MODEL
     temperature = None
     if settings.calibration == "temperature" and selected:
-        arrays, header = recorder.directory.load_model(BEST_MODEL)
+        arrays, header = recorder.run.load_model(BEST_MODEL)
         points = evaluator.validation
         temperature = fit_temperature(evaluator.logits(arrays, points), points.labels)
-        recorder.directory.save_model(BEST_MODEL, arrays, {**header, TEMPERATURE: temperature})
+        recorder.run.save_model(BEST_MODEL, arrays, {**header, TEMPERATURE: temperature})
         about["temperature"] = temperature
     if settings.evaluate == "local" and best.get("test_balanced_error") is not None:
         about["balanced_accuracy"] = 100 - best["test_balanced_error"]
@@ -368,7 +359,7 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
     from scipy.special import softmax  # slow to load, and needed at a run's end only
 
     inputs = np.arange(len(test.inputs), dtype=np.int64) if to_estimate else test.points
-    logits = evaluator.logits(recorder.directory.load_model(name)[0], test, inputs)
+    logits = evaluator.logits(recorder.run.load_model(name)[0], test, inputs)
     posteriors = {BEST: softmax(logits / (temperature or 1), axis=1)}
     if temperature is not None:
         posteriors[UNSCALED] = softmax(logits, axis=1)
@@ -387,7 +378,7 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
     if best["round"] == last["round"]:
         posteriors[LAST] = posteriors.get(UNSCALED, posteriors[BEST])
     else:
-        logits = evaluator.logits(recorder.directory.load_model(LAST_MODEL)[0], test)
+        logits = evaluator.logits(recorder.run.load_model(LAST_MODEL)[0], test)
         posteriors[LAST] = softmax(logits, axis=1)
     measured: dict[str, Measured] = {
         key: {"round": (last if key == LAST else best)["round"], **measures(rows, test.labels)}
@@ -418,8 +409,8 @@ def finish_measures(
     warnings ``of_split`` first."""
     outcome = measure_models(recorder, trained, num_clients)
     if outcome.measures:
-        recorder.directory.write_json(MEASURES, outcome.measures, indent=None)
-    of_training = training_warnings(recorder.lines, recorder.settings.method)
+        recorder.run.store(measures=outcome.measures)
+    of_training = training_warnings(recorder.run.lines, recorder.settings.method)
     warnings = [*of_split, *of_training.values(), shares.warning(trained)]
     if BEST in outcome.measures:
         best = outcome.measures[BEST]

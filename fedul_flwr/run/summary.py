@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedul_flwr.config.method_settings import XCLPSettings
-from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.label_files import XCLP
 from fedul_flwr.data.run_files.records import incidents, name_taken, rounds_of_owners
+from fedul_flwr.data.run_files.run import Run, Summary
 
 if TYPE_CHECKING:  # the command line prints summaries without importing torch
     from fedul_flwr.config.run_config import RunConfig
@@ -24,7 +24,7 @@ RELEASED_DOWN = "released_down_percent"
 
 
 def write_summary(
-    directory: store.RunDirectory,
+    run: Run,
     recorder: Recorder,
     num_clients: int,
     seconds: float,
@@ -32,7 +32,7 @@ def write_summary(
     of_stage: Mapping[str, Any],
 ) -> None:
     """Write ``summary.json`` of a finished run, with what a stage of somebody's own adds."""
-    lines, settings = recorder.lines, recorder.settings
+    lines, settings = run.lines, recorder.settings
     best = recorder.best() or lines[-1]
     shares = {key: [line[key] for line in lines if key in line] for key in (*SHARES, RELEASED_DOWN)}
     entries = {
@@ -63,13 +63,15 @@ def write_summary(
         **incidents(lines),
         **rounds_of_owners(lines, best["round"]),
     }
-    if taken := sorted(entries.keys() & of_stage.keys()):
-        raise name_taken("An entry of a stage's about()", taken[0], entries.__contains__)
-    directory.write_json(store.SUMMARY, {**entries, **of_stage})
+    if taken := sorted(Summary.model_fields.keys() & of_stage.keys()):
+        raise name_taken(
+            "An entry of a stage's about()", taken[0], Summary.model_fields.__contains__
+        )
+    run.store(summary=Summary.model_validate({**entries, **of_stage}))
 
 
 def write_labeling_summary(
-    directory: store.RunDirectory,
+    run: Run,
     settings: RunConfig,
     record: RoundRecord,
     scores: Mapping[str, Any],
@@ -78,8 +80,7 @@ def write_labeling_summary(
     """Write ``summary.json`` and the plots of a run that labeled its clients' points."""
     sources = scores.get("sources", {})
     errors = {source: score.get("error") for source, score in sources.items()}
-    directory.write_json(
-        store.SUMMARY,
+    summary = Summary.model_validate(
         {
             "status": "completed",
             "method": settings.method,
@@ -98,21 +99,21 @@ def write_labeling_summary(
             "bytes_down": record.down.total(),
             "failures": record.failures,
             **incidents([{"round": 0, **record.incidents()}]),
-        },
+        }
     )
-    draw_pictures(directory)
+    run.store(summary=summary)
+    draw_pictures(run)
 
 
-def draw_pictures(directory: store.RunDirectory) -> None:
+def draw_pictures(run: Run) -> None:
     """Draw the plots of a run that has its summary."""
-    from fedul_flwr.data.run_files.records import read_run
 
     def draw(folder: Path) -> None:
-        from fedul_flwr.results.plots import draw_plots  # matplotlib reads its files at import
+        from fedul_flwr.results import plots  # matplotlib reads its files at import
 
-        draw_plots(read_run(directory.path), folder)
+        plots.draw_plots(run, folder)
 
-    directory.replace_plots(draw)
+    run.replace_plots(draw)
 
 
 def _total(lines: list[dict[str, Any]], key: str) -> Any:

@@ -21,9 +21,15 @@ from torch import nn
 from fedul_flwr.arrays import Arrays, Floats
 from fedul_flwr.config.methods import find_method, is_ours
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
-from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.records import LOSSES, Figures, refuse_other_keys
-from fedul_flwr.data.run_files.store import BEST_MODEL
+from fedul_flwr.data.run_files.run import (
+    BEST_MODEL,
+    HAS_STATE,
+    METRICS,
+    TRAINED_FOR,
+    Run,
+    state_file,
+)
 from fedul_flwr.data.seeds import draws_of, seed_draws
 from fedul_flwr.data.standardize import ScaledInputs
 from fedul_flwr.errors import UserError
@@ -38,7 +44,7 @@ from fedul_flwr.federated.stage import Finished
 from fedul_flwr.federated.stages.columns import scaling_values
 from fedul_flwr.federated.strategy import Strategy, validate
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.results.model_file import write_model_card
+from fedul_flwr.results.model_file import MODEL_CARD, model_card
 from fedul_flwr.run import setup
 from fedul_flwr.run.callbacks import Callback, Callbacks
 from fedul_flwr.run.evaluation import (
@@ -55,7 +61,7 @@ from fedul_flwr.run.measures import (
 )
 from fedul_flwr.run.resolve_settings import prepare
 from fedul_flwr.run.server_data import ServerData
-from fedul_flwr.run.split_report import show_split
+from fedul_flwr.run.split_report import show_split, write_reports
 from fedul_flwr.run.summary import draw_pictures, write_summary
 
 REMEDY = "restore the file from a copy, or begin anew in another output"
@@ -76,76 +82,71 @@ class Start:
 
 
 def starting_point(
-    directory: store.RunDirectory,
+    run: Run,
     recorder: Recorder,
     model: nn.Module,
     class_names: Sequence[str],
 ) -> Start:
     """The last complete round of a run that resumes, else the weights of ``model``."""
     resumes = bool(recorder.settings.resume)
-    if not resumes or not (directory.path / LAST_MODEL).exists():
-        rounds = recorder.lines[-1]["round"] if recorder.lines else 0
+    if not resumes or not (run.path / LAST_MODEL).exists():
+        rounds = recorder.run.lines[-1]["round"] if recorder.run.lines else 0
         # Clients' models are evaluated before their round is complete.
         if resumes and rounds > int(recorder.settings.evaluate == "local"):
-            raise _damaged(directory, LAST_MODEL, f"is missing, and {rounds} rounds are complete")
-        directory.replace_metrics([])
-        directory.remove_clients()
-        recorder.lines = []
+            raise _damaged(run, LAST_MODEL, f"is missing, and {rounds} rounds are complete")
+        run.keep_lines([])
+        run.remove_clients()
         setup.start_elsewhere(model, recorder.settings, class_names)
         # What was summed over all clients before round 1: a second sum would tell parts.
-        return Start(dump_arrays(model), 0, directory.load_state(0) if resumes else {})
-    directory.require_whole()
-    arrays, line = directory.load_model(LAST_MODEL)
-    has_state = bool(line.pop(store.HAS_STATE, False))
-    trained_for = line.pop(store.TRAINED_FOR, None)
+        return Start(dump_arrays(model), 0, run.load_state(0) if resumes else {})
+    run.require_whole()
+    arrays, line = run.load_model(LAST_MODEL)
+    has_state = bool(line.pop(HAS_STATE, False))
+    trained_for = line.pop(TRAINED_FOR, None)
     prior = None if trained_for is None else np.array(trained_for)
     if not _is_line(line):
-        raise _damaged(directory, LAST_MODEL, "does not say of which round it is")
+        raise _damaged(run, LAST_MODEL, "does not say of which round it is")
     done = int(line["round"])
-    arrays = _fitting(directory, arrays, dump_arrays(model))
-    lines = [stored for stored in recorder.lines if stored["round"] <= done]
-    _check_lines(directory, lines, done)
-    state = directory.load_state(done)
+    arrays = _fitting(run, arrays, dump_arrays(model))
+    lines = [stored for stored in recorder.run.lines if stored["round"] <= done]
+    _check_lines(run, lines, done)
+    state = run.load_state(done)
     if has_state and not state:
-        raise _damaged(directory, store.state_file(done), "is missing")
-    recorder.lines = lines
-    directory.replace_metrics(lines)
+        raise _damaged(run, state_file(done), "is missing")
+    run.keep_lines(lines)
     if len(lines) < done:
         # The run was interrupted after training and before evaluating this round.
         recorder.record(line, arrays, state, prior=prior)
     return Start(arrays, done, state, prior)
 
 
-def is_summarized(directory: store.RunDirectory, done: int) -> bool:
+def is_summarized(run: Run, done: int) -> bool:
     """Whether a run of ``done`` rounds has its summary and its pictures."""
-    if not (directory.path / store.SUMMARY).exists() or not directory.plots.exists():
-        return False
-    rounds = directory.read_json(store.SUMMARY).get("rounds")
-    return isinstance(rounds, int) and rounds >= done
+    return run.finished and run.plots.exists() and (run.outcome.rounds or 0) >= done
 
 
 class _StageEndsError(Exception):
     """Ends a run where a stage says so; the text says why."""
 
 
-def _fitting(directory: store.RunDirectory, arrays: Arrays, wanted: Arrays) -> Arrays:
+def _fitting(run: Run, arrays: Arrays, wanted: Arrays) -> Arrays:
     for name, array in wanted.items():
         stored = arrays.get(name)
         if stored is None or (stored.shape, stored.dtype) != (array.shape, array.dtype):
             how = f"is of another model: array {name!r} must be {array.dtype} {array.shape}"
-            raise _damaged(directory, LAST_MODEL, how)
+            raise _damaged(run, LAST_MODEL, how)
     return {name: arrays[name] for name in wanted}
 
 
-def _check_lines(directory: store.RunDirectory, lines: list[dict[str, Any]], done: int) -> None:
+def _check_lines(run: Run, lines: list[dict[str, Any]], done: int) -> None:
     rounds = [line["round"] for line in lines]
     # Of the last round the evaluation may be missing.
     if rounds not in (list(range(1, done + 1)), list(range(1, done))):
         missing = sorted(set(range(1, done)) - set(rounds)) or rounds[:1]
-        raise _damaged(directory, store.METRICS, f"does not have round {missing[0]} once")
+        raise _damaged(run, METRICS, f"does not have round {missing[0]} once")
     for line in lines:
         if not _is_line(line):
-            raise _damaged(directory, store.METRICS, f"lacks values of round {line['round']}")
+            raise _damaged(run, METRICS, f"lacks values of round {line['round']}")
 
 
 def _is_line(line: Mapping[str, Any]) -> bool:
@@ -154,37 +155,38 @@ def _is_line(line: Mapping[str, Any]) -> bool:
     return are_numbers and isinstance(line["round"], int) and line["round"] >= 1
 
 
-def _damaged(directory: store.RunDirectory, name: str, how: str) -> UserError:
-    return UserError(f"{directory.path / name} {how}: {REMEDY}.", "file-damaged")
+def _damaged(run: Run, name: str, how: str) -> UserError:
+    return UserError(f"{run.path / name} {how}: {REMEDY}.", "file-damaged")
 
 
 def train(
     grid: Grid,
     settings: RunConfig,
-    directory: store.RunDirectory,
+    run: Run,
     add_round: AddRound,
     callbacks: Iterable[Callback] = (),
 ) -> None:
     """Train, evaluate, record; ``add_round`` also gets every line of ``metrics.jsonl``."""
     strategy_class: type[Strategy] = find_method(settings.method).strategy_class
     validate(settings)
-    data, nodes = setup.open_data(grid, settings, directory)
+    data, nodes = setup.open_data(grid, settings, run)
     began = time.time()  # what is done once, such as features of a data set, is no part of a run
-    run = prepare(settings, data)
-    settings, data, model, of_server = run.settings, run.data, run.model, run.of_server
+    prepared = prepare(settings, data)
+    settings, data, model = prepared.settings, prepared.data, prepared.model
+    of_server = prepared.of_server
     assert model is not None  # of a method that trains
-    evaluator = data.evaluator(settings, run.learned_from)
-    following = Callbacks(callbacks, settings, directory.path, model)
-    recorder = Recorder(directory, settings, evaluator, add_round, following)
+    evaluator = data.evaluator(settings, prepared.learned_from)
+    following = Callbacks(callbacks, settings, run.path, model)
+    recorder = Recorder(run, settings, evaluator, add_round, following)
     shares = ShareCheck(recorder, of_server, data.shape.class_names)
     # First: the last round of a run that was killed may have to be evaluated.
-    run.scaling.value = setup.earlier_scaling(directory, data, settings)
-    start = starting_point(directory, recorder, model, data.shape.class_names)
+    prepared.scaling.value = setup.earlier_scaling(run, data, settings)
+    start = starting_point(run, recorder, model, data.shape.class_names)
     done = start.done
     buffers = {name for name, _ in model.named_buffers() if name in model.state_dict()}
-    for_clients = setup.client_setup(settings, data, directory)
-    if run.scaling.value is not None:
-        for_clients.values |= scaling_values(run.scaling.value)
+    for_clients = setup.client_setup(settings, data, run)
+    if prepared.scaling.value is not None:
+        for_clients.values |= scaling_values(prepared.scaling.value)
     with draws_of(settings.seed, "strategy"):
         strategy = strategy_class(
             settings,
@@ -197,27 +199,27 @@ def train(
         go_on(strategy, start.state, done)
         seed_draws(settings.seed, "server", done)  # of the next round
         ends = _follow(strategy, recorder) is not None or done >= settings.num_rounds
-        if ends and is_summarized(directory, done):
+        if ends and is_summarized(run, done):
             raise UserError(
-                f"{directory.path} has finished after {done} rounds; raise num-rounds to train it "
+                f"{run.path} has finished after {done} rounds; raise num-rounds to train it "
                 "further, or begin another run if stop-after has ended it.",
                 "run-exists",
             )
-        for line in run.said:
+        for line in prepared.said:
             log(INFO, "%s", line)
-        strategy.on_summed = lambda: directory.save_state(done, state_of(strategy))
-        setup.write_scaling_once_known(strategy, directory, data, run.scaling)
+        strategy.on_summed = lambda: run.save_state(done, state_of(strategy))
+        setup.write_scaling_once_known(strategy, run, data, prepared.scaling)
         if settings.standardize == "owner":  # the server's own points, if it has some
             points = of_server.inputs if of_server is not None else None
             by = points.by if isinstance(points, ScaledInputs) else data.scaling
             if by is not None:
-                setup.write_scaling(directory, data, by())
+                setup.write_scaling(run, data, by())
 
         def trained_for() -> Floats | None:
             return start.prior if strategy.test_prior is None else strategy.test_prior
 
-        setup.describe(directory, settings, data, trained_for(), model, grid)
-        of_split = show_split(directory, data, settings)
+        setup.describe(run, settings, data, trained_for(), model, grid)
+        of_split = show_split(run, data, settings)
         try:
             if not ends:  # else it was interrupted during the last evaluation
                 strategy.start(
@@ -236,17 +238,17 @@ def train(
             recorder.close()
     of_stages, of_own = _finish(grid, strategy, recorder, data)
     about = {
-        **{key: value for key, value in recorder.lines[0].items() if key in START_ERRORS},
+        **{key: value for key, value in recorder.run.lines[0].items() if key in START_ERRORS},
         **finish_measures(recorder, shares, trained_for(), data.num_clients or 0, of_split),
-        **score_priors(directory.clients, settings.num_rounds, setup.set_truths(data)),
+        **score_priors(run.memory, settings.num_rounds, setup.set_truths(data)),
         **of_stages,
     }
     write_summary(
-        directory, recorder, len(strategy.registration.nodes), time.time() - began, about, of_own
+        run, recorder, len(strategy.registration.nodes), time.time() - began, about, of_own
     )
-    following.end(directory.read_json(store.SUMMARY))
-    write_model_card(directory)
-    draw_pictures(directory)  # last: their folder says that everything is there
+    following.end(run.outcome.entries)
+    run.write_text(MODEL_CARD, model_card(run))
+    draw_pictures(run)  # last: their folder says that everything is there
 
 
 def _errors_of_start(recorder: Recorder, start: Start) -> dict[str, float | None]:
@@ -280,12 +282,12 @@ class _AfterRound:
         # With test-prior = "sets" clients tell the priors in round 1.
         self.shares.warning(strategy.test_prior)
         if server_round == 0:
-            recorder.callbacks.begin(recorder.lines)
+            recorder.callbacks.begin(recorder.run.lines)
             self._reached, self._before = time.time(), arrays
             return
         seed_draws(recorder.settings.seed, "server", record.round)  # of the next round
         if server_round == 1 or record.joined:
-            setup.write_federation(recorder.directory, strategy, self.data)
+            write_reports(recorder.run, strategy.registry.reports, self.data)
             self._chance = _surrogate_chance(strategy)
         line = self._line(arrays)
         self._warn(line)
@@ -307,7 +309,7 @@ class _AfterRound:
             **(_errors_of_start(recorder, self.start) if record.round == 1 else {}),
             **figures,
             **reported,
-            **_about_pseudo_labels(strategy, recorder.directory, self.data),
+            **_about_pseudo_labels(strategy, recorder.run, self.data),
             **self._chance,
             "heldout_loss": record.heldout_loss,
             **({LOSSES: record.heldout_losses} if record.heldout_losses else {}),
@@ -329,7 +331,7 @@ class _AfterRound:
     def _warn(self, line: Mapping[str, Any]) -> None:
         """Log what is wrong with a round, each kind of warning once a run."""
         warnings = training_warnings([line], self.recorder.settings.method)
-        if proposed := slow_evaluation([*self.recorder.lines, line]):
+        if proposed := slow_evaluation([*self.recorder.run.lines, line]):
             warnings["evaluation"] = proposed
         for key in [key for key in warnings if key not in self._said]:
             log(WARNING, "%s", warnings[key])
@@ -362,19 +364,17 @@ def _follow(strategy: Strategy, recorder: Recorder) -> str | None:
     following = [stage for stage in strategy.stages if stage.follows]
     if following:
         recorder.wait()
-    reasons = [stage.follow(recorder.lines) for stage in following]
+    reasons = [stage.follow(recorder.run.lines) for stage in following]
     return next((reason for reason in reasons if reason), None)
 
 
-def _about_pseudo_labels(
-    strategy: Strategy, directory: store.RunDirectory, data: ServerData
-) -> dict[str, float | None]:
+def _about_pseudo_labels(strategy: Strategy, run: Run, data: ServerData) -> dict[str, float | None]:
     """Scores of this round's pseudo labels, if a simulation has true labels; else empty."""
     number = strategy.record.round
     policy = strategy.policy
     if not isinstance(policy, LabelStages) or policy.on_labels_only(number):
         return {}
-    return score_pseudo_labels(directory.clients, number, setup.label_truths(data))
+    return score_pseudo_labels(run.memory, number, setup.label_truths(data))
 
 
 def _reported(strategy: Strategy) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -408,7 +408,7 @@ def _finish(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What stages do after the last round; the summary's entries by ours, and by others."""
     best, evaluator = recorder.best(), recorder.evaluator
-    name, number = (BEST_MODEL, best["round"]) if best else (LAST_MODEL, len(recorder.lines))
+    name, number = (BEST_MODEL, best["round"]) if best else (LAST_MODEL, len(recorder.run.lines))
 
     def error(client: int, arrays: Arrays) -> float | None:
         report = next(one for one in strategy.registry.reports if one.id == client)
@@ -417,7 +417,7 @@ def _finish(
             return None
         return evaluator.error_in_shares(arrays, np.array(report.class_counts, dtype=np.int64))
 
-    run = Finished(grid, recorder.directory, name, number, error)
+    run = Finished(grid, recorder.run, name, number, error)
     of_ours: dict[str, Any] = {}
     of_others: dict[str, Any] = {}
     for stage in strategy.stages:

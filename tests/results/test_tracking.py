@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.run_files.store import RunDirectory
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.results import tracking
 from fedul_flwr.results.tracking import refuse_missing, tracked
 from tests.support.refusals import refuses
@@ -39,16 +39,16 @@ def scalars(directory: Path) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-def finished(path: Path) -> RunDirectory:
+def finished(path: Path) -> Run:
     """A run with pictures, all black, of its rounds and of its clients, and their summary."""
     write_run(path, rounds=2, outcome=SUMMARY)
     (path / "plots").mkdir()
     for name in ("summary", "error", "loss", "time_traffic", "priors"):
         Image.new("RGB", (4, 3)).save(path / "plots" / f"{name}.png")
-    return RunDirectory(path)
+    return Run.read(path)
 
 
-def ends_early(tool: str, directory: RunDirectory, *lines: dict[str, Any]) -> None:
+def ends_early(tool: str, directory: Run, *lines: dict[str, Any]) -> None:
     def run() -> None:
         with tracked(tool, directory) as add_round:
             for known in lines:
@@ -120,7 +120,7 @@ def test_pictures_of_a_run_that_labels_stay_in_its_directory(
     directory = finished(tmp_path / "labeled")
     (directory.path / "metrics.jsonl").unlink()
     write_json(directory.path / "summary.json", {"test_error": 3.5})
-    with tracked("mlflow", directory):
+    with tracked("mlflow", Run.read(directory.path)):
         pass
     names = {path.relative_to(tmp_path).parts[0] for path in sent}
     assert names == {"trained"}
