@@ -22,9 +22,10 @@ from fedul_flwr.errors import StorageError, UserError, in_one_sentence
 from fedul_flwr.federated.grid import announce_end, polled
 from fedul_flwr.learning.device import retain_freed_memory, set_threads
 from fedul_flwr.results.facts import summary_rows
-from fedul_flwr.results.tracking import refuse_missing, tracked
-from fedul_flwr.run.callbacks import Callback
+from fedul_flwr.run.callbacks import Callback, Callbacks, named
 from fedul_flwr.run.labeling import label
+from fedul_flwr.run.summary import ModelCard, Pictures
+from fedul_flwr.run.tracking import Tracking, refuse_missing, tools
 from fedul_flwr.run.training import train
 
 app = ServerApp()
@@ -64,22 +65,24 @@ def serve(grid: Grid, settings: RunConfig, callbacks: Sequence[Callback] = ()) -
         retain_freed_memory()
         grid = polled(grid)
         note_run(path, settings.num_rounds, "training")
+        following = Callbacks()
         try:
-            with without_exit("The run"), tracked(settings.tracking, run) as add_round:
-                if find_method(settings.method).trains:
-                    train(grid, settings, run, add_round, callbacks)
-                elif callbacks:
+            with without_exit("The run"):
+                trains = find_method(settings.method).trains
+                if not trains and (callbacks or settings.callback):
                     raise UserError(
                         f"Method {settings.method!r} has no rounds that callbacks could look at.",
                         "method-mismatch",
                     )
-                else:
-                    label(grid, settings, run)
+                following.add(*callbacks, *named(settings), ModelCard(run), Pictures(run))
+                following.add(*(Tracking(tool, run) for tool in tools(settings.tracking)))
+                (train if trains else label)(grid, settings, run, following)
             note_run(path, settings.num_rounds, "finished")
             announce_end(grid, "finished")
             for name, value in summary_rows(run).items():
                 log(INFO, "%-12s %s", name, value)
         except BaseException as err:
+            following.failed()
             is_stopped = not isinstance(err, Exception)  # Ctrl-C, flwr stop
             note_run(path, settings.num_rounds, "stopped" if is_stopped else "failed")
             if is_stopped:

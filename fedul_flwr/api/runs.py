@@ -301,7 +301,7 @@ def compare(
     from fedul_flwr.engine.simulate import DEFAULT_CLIENTS, Simulation, run_here
     from fedul_flwr.experiments import compare_files, trial_plan
     from fedul_flwr.experiments.compare_table import parse_measures
-    from fedul_flwr.results.tracking import refuse_missing
+    from fedul_flwr.run.tracking import refuse_missing
 
     if engine not in ("processes", "in-process"):
         raise UserError(

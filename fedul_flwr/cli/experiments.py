@@ -67,7 +67,7 @@ def compare(
         )
     from fedul_flwr.experiments import compare_files, trial_plan
     from fedul_flwr.experiments.compare_table import parse_measures, print_rows
-    from fedul_flwr.results.tracking import refuse_missing
+    from fedul_flwr.run.tracking import refuse_missing
 
     columns = parse_measures(measures)
     if runs is not None:

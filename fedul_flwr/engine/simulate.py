@@ -300,7 +300,7 @@ def simulate(
     The directory of the results.
     """
     from fedul_flwr.data.run_files.store import lock_directory, locked, require_unlocked
-    from fedul_flwr.results.tracking import refuse_missing
+    from fedul_flwr.run.tracking import refuse_missing
 
     engine, ray_address = simulation.engine, simulation.ray_address
     refuse_missing(config.tracking)

@@ -29,6 +29,11 @@ from fedul_flwr.federated.payload import Declared, Payload, Sum, refuse_taken_na
 if TYPE_CHECKING:
     from torch import nn
 
+
+class RunEndsError(Exception):
+    """Ends a run before its next round; the text says why."""
+
+
 Train = Callable[[Any, Any, Any, Any], Any]
 """``(model, task, round, rng) -> LocalResult``: trains a model in place."""
 

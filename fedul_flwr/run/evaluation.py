@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from logging import INFO, WARNING
-from typing import Any, NamedTuple
+from logging import INFO
+from typing import Any
 
 import numpy as np
 import torch
 from flwr.common import log
 from numpy.typing import NDArray
+from torch import nn
 from torch.nn import functional
 
 from fedul_flwr.arrays import Arrays, Floats, Ints
@@ -21,11 +22,11 @@ from fedul_flwr.data.class_priors import estimate_prior, reweigh
 from fedul_flwr.data.run_files.records import best_line, refuse_other_keys
 from fedul_flwr.data.run_files.run import BEST_MODEL, HAS_STATE, TEMPERATURE, TRAINED_FOR, Run
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import UNLABELED, LabeledPoints, PointArrays, Source, class_counts
+from fedul_flwr.data.types import UNLABELED, LabeledPoints, PointArrays, Source
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.models import build_model
-from fedul_flwr.run.callbacks import Callbacks
+from fedul_flwr.run.callbacks import Callbacks, EvaluatedRound
 from fedul_flwr.run.measures import (
     BINS,
     DETAILS,
@@ -34,10 +35,7 @@ from fedul_flwr.run.measures import (
     balanced_accuracy,
     confusion,
     measures,
-    one_class_warning,
     prior_error,
-    shares_warning,
-    training_warnings,
 )
 
 LIMIT = 100.0
@@ -190,7 +188,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
 ERRORS = ("test_error", "validation_error", "test_balanced_error", "validation_balanced_error")
 PRIOR_ERROR = "validation_prior_error"
 """Errors that a line of metrics has, the latter if class priors are known."""
-AddRound = Callable[[Mapping[str, Any]], None]
 
 
 class Recorder:
@@ -199,6 +196,10 @@ class Recorder:
     Evaluation and the next round do not depend on each other, so evaluation takes no extra time if
     a core is idle. Only clients' own models (``evaluate = "local"``) are evaluated before the round
     is recorded, and a round that callbacks look at before the next one begins.
+
+    Parameters
+    ----------
+    module : of torch, in which a round's arrays are loaded for callbacks.
     """
 
     def __init__(
@@ -206,14 +207,14 @@ class Recorder:
         run: Run,
         settings: RunConfig,
         evaluator: Evaluator | None,
-        add_round: AddRound,
         callbacks: Callbacks,
+        module: nn.Module,
     ) -> None:
         self.run = run
         self.callbacks = callbacks
         self.settings = settings
         self.evaluator = evaluator
-        self._add_round = add_round
+        self._module = module
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evaluation")
         self._pending: Future[None] | None = None
 
@@ -238,7 +239,7 @@ class Recorder:
         self.run.save_model(LAST_MODEL, arrays, about)
         self.run.drop_states_before(number)
         self.run.drop_client_versions(number)
-        if not local and self.callbacks:
+        if not local and self.callbacks.wait:
             self._evaluate(dict(line), arrays, [arrays], prior)
         elif not local:
             self._pending = self._pool.submit(self._evaluate, dict(line), arrays, [arrays], prior)
@@ -281,14 +282,15 @@ class Recorder:
         }
         refuse_other_keys(of_models)
         line |= of_models
-        if self.callbacks:
-            line |= self.callbacks.after_round(line, self.run.lines, arrays)
+        if self.callbacks.wait:
+            of = (self.settings, self.run.path, self._module)
+            seen = EvaluatedRound(number, arrays, line, self.run.lines, *of)
+            line |= self.callbacks.after_round(seen)
             self.run.check()  # they may have taken long
         if best_line([*self.run.lines, line], self.settings.selection) is line:
             # Save before writing the line: a run interrupted here evaluates this round again.
             self.run.save_model(BEST_MODEL, arrays, {"round": number})
         self.run.add_line(line)
-        self._add_round(line)
         log(INFO, "Round %s: %s", number, _readable(line))
         self.callbacks.recorded(self.run.lines)
 
@@ -315,15 +317,11 @@ BEST, LAST, UNSCALED, REWEIGHED = "best", "last", "unscaled", "reweighed"
 the best one before temperature scaling, and re-weighed for the class priors of the test inputs."""
 
 
-class Outcome(NamedTuple):
-    """Entries for the summary, and the measures of all predictions by their names."""
-
-    summary: dict[str, Any]
-    measures: dict[str, Measured]
-
-
-def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int = 0) -> Outcome:
-    """Measure the models of the best and the last round, in one pass over the test set each.
+def measure_models(
+    recorder: Recorder, trained: Floats | None, num_shares: int = 0
+) -> dict[str, Any]:
+    """Measure the models of the best and the last round, in one pass over the test set each, and
+    write ``measures.json``; the summary's entries.
 
     With ``calibration`` the best model gets its temperature first, from validation points.
     """
@@ -338,7 +336,7 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
     if trained is not None:
         about[PRIOR_ERROR] = best.get(PRIOR_ERROR)
     if evaluator is None:
-        return Outcome(about, {})
+        return about
     # Without a criterion for the best round no best model was saved.
     name = BEST_MODEL if selected else LAST_MODEL
     temperature = None
@@ -354,7 +352,7 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
     to_estimate = settings.test_prior == "em" and trained is not None
     to_measure = settings.evaluate == "global" and len(test.points) > 0
     if not (to_estimate or to_measure):
-        return Outcome(about, {})
+        return about
 
     from scipy.special import softmax  # slow to load, and needed at a run's end only
 
@@ -374,7 +372,7 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
             100 * float(np.mean(predicted != test.labels)) if len(predicted) else None
         )
     if not to_measure:
-        return Outcome(about, {})
+        return about
     if best["round"] == last["round"]:
         posteriors[LAST] = posteriors.get(UNSCALED, posteriors[BEST])
     else:
@@ -395,60 +393,5 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
         key: {part: value for part, value in one.items() if part not in DETAILS}
         for key, one in measured.items()
     }
-    return Outcome(about, measured)
-
-
-def finish_measures(
-    recorder: Recorder,
-    shares: ShareCheck,
-    trained: Floats | None,
-    num_clients: int,
-    of_split: Sequence[str],
-) -> dict[str, Any]:
-    """Write ``measures.json`` (:func:`measure_models`); returns the summary's entries, with the
-    warnings ``of_split`` first."""
-    outcome = measure_models(recorder, trained, num_clients)
-    if outcome.measures:
-        recorder.run.store(measures=outcome.measures)
-    of_training = training_warnings(recorder.run.lines, recorder.settings.method)
-    warnings = [*of_split, *of_training.values(), shares.warning(trained)]
-    if BEST in outcome.measures:
-        best = outcome.measures[BEST]
-        model, matrix = f"The model of round {best['round']}", np.asarray(best["confusion"])
-        warnings.append(one_class_warning(matrix, shares.class_names, model, "test points"))
-        if warnings[-1]:
-            log(WARNING, "%s", warnings[-1])
-    return {**outcome.summary, "warnings": [text for text in warnings if text]}
-
-
-class ShareCheck:
-    """Compares the class shares of the server's labeled points with the priors trained for."""
-
-    def __init__(
-        self, recorder: Recorder, of_server: LabeledPoints | None, class_names: tuple[str, ...]
-    ) -> None:
-        self.class_names = class_names
-        self._settings = recorder.settings
-        evaluator = recorder.evaluator
-        parts = {
-            "server's labeled points": of_server,
-            "validation points": evaluator and evaluator.validation,
-            "test points": evaluator and evaluator.test,
-        }
-        self._counts = {name: self._count(data.labels) for name, data in parts.items() if data}
-        self._said = False
-
-    def warning(self, prior: Floats | None) -> str | None:
-        """The warning for the priors ``(K,)`` trained for, logged once; None if all is well."""
-        if prior is None:
-            return None
-        advice = "set test-prior if these are the class shares to come"
-        estimates = self._settings.test_prior == "em"
-        warning = shares_warning(self._counts, prior, self.class_names, "" if estimates else advice)
-        if warning and not self._said:
-            log(WARNING, "%s", warning)
-            self._said = True
-        return warning
-
-    def _count(self, labels: Ints) -> Ints:
-        return class_counts(labels, len(self.class_names))
+    recorder.run.store(measures=measured)
+    return about

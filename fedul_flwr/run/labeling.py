@@ -21,12 +21,14 @@ from fedul_flwr.federated.strategy import Strategy, validate
 from fedul_flwr.learning.device import choose_device
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.run import setup
-from fedul_flwr.run.measures import one_class_warning, score_labels
+from fedul_flwr.run.callbacks import Callbacks
+from fedul_flwr.run.measures import score_labels
 from fedul_flwr.run.resolve_settings import prepare
 from fedul_flwr.run.server_data import open_server_data
 from fedul_flwr.run.setup import start_elsewhere
 from fedul_flwr.run.split_report import show_split, split_warnings, write_reports
-from fedul_flwr.run.summary import draw_pictures, write_labeling_summary
+from fedul_flwr.run.summary import summarize_labels
+from fedul_flwr.run.warnings import one_class_warning
 
 
 class LabelingStrategy(Strategy):
@@ -42,10 +44,10 @@ class LabelingStrategy(Strategy):
         """Lead the phases at whose end clients write their labels."""
 
 
-def label(grid: Grid, settings: RunConfig, run: Run) -> None:
+def label(grid: Grid, settings: RunConfig, run: Run, callbacks: Callbacks) -> None:
     """Let clients label their points; write the labels' scores and other results."""
     if run.finished and settings.resume and not run.plots.exists():
-        draw_pictures(run)
+        callbacks.end(run.outcome.entries)
         return
     if run.finished or settings.resume:
         raise UserError(
@@ -82,7 +84,8 @@ def label(grid: Grid, settings: RunConfig, run: Run) -> None:
             log(WARNING, "%s", text)
             warnings.append(text)
     about = {"num_clients": len(nodes), "warnings": warnings, "seconds_total": time.time() - began}
-    write_labeling_summary(run, settings, strategy.record, scores, about)
+    summarize_labels(run, settings, strategy.record, scores, about)
+    callbacks.end(run.outcome.entries)
 
 
 # Refuse a simulation that cannot begin, before Flower is started for it.

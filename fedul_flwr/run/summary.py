@@ -1,4 +1,4 @@
-"""Summary of a run: ``summary.json`` and the plots."""
+"""What a finished run writes: its summary, the card of its model, its plots."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.data.run_files.label_files import XCLP
 from fedul_flwr.data.run_files.records import incidents, name_taken, rounds_of_owners
 from fedul_flwr.data.run_files.run import Run, Summary
+from fedul_flwr.results.model_file import MODEL_CARD, model_card
+from fedul_flwr.run.callbacks import Callback
 
 if TYPE_CHECKING:  # the command line prints summaries without importing torch
     from fedul_flwr.config.run_config import RunConfig
@@ -21,18 +23,18 @@ SHARES = ("percent_up", "percent_down", "nonzero_up_percent", "nonzero_down_perc
 changed. A summary has the means over its rounds."""
 RELEASED_DOWN = "released_down_percent"
 """The last of these as the FedMatch authors' code counts it."""
+START_ERRORS = ("start_test_error", "start_validation_error")
+"""Errors before round 1, which its line has."""
 
 
-def write_summary(
-    run: Run,
+def summarize(
     recorder: Recorder,
-    num_clients: int,
     seconds: float,
     about: Mapping[str, Any],
     of_stage: Mapping[str, Any],
 ) -> None:
-    """Write ``summary.json`` of a finished run, with what a stage of somebody's own adds."""
-    lines, settings = run.lines, recorder.settings
+    """Write the summary of a finished run, with what a stage of somebody's own adds."""
+    run, settings, lines = recorder.run, recorder.settings, recorder.run.lines
     best = recorder.best() or lines[-1]
     shares = {key: [line[key] for line in lines if key in line] for key in (*SHARES, RELEASED_DOWN)}
     entries = {
@@ -43,7 +45,6 @@ def write_summary(
         "dataset": settings.dataset,
         **_secure(settings.find(XCLPSettings)),
         "partition": settings.partition,
-        "num_clients": num_clients,
         "rounds": len(lines),
         "seed": settings.seed,
         "selection": settings.selection,
@@ -52,6 +53,7 @@ def write_summary(
         "test_error": best["test_error"],
         "final_test_error": lines[-1]["test_error"],
         "validation_error": best["validation_error"],
+        **{key: value for key, value in lines[0].items() if key in START_ERRORS},
         **about,
         "seconds_total": max(seconds, _total(lines, "seconds")),
         "seconds_per_round": _total(lines, "seconds") / len(lines),
@@ -70,14 +72,14 @@ def write_summary(
     run.store(summary=Summary.model_validate({**entries, **of_stage}))
 
 
-def write_labeling_summary(
+def summarize_labels(
     run: Run,
     settings: RunConfig,
     record: RoundRecord,
     scores: Mapping[str, Any],
     about: Mapping[str, Any],
 ) -> None:
-    """Write ``summary.json`` and the plots of a run that labeled its clients' points."""
+    """Write the summary of a run that labeled its clients' points."""
     sources = scores.get("sources", {})
     errors = {source: score.get("error") for source, score in sources.items()}
     summary = Summary.model_validate(
@@ -102,18 +104,40 @@ def write_labeling_summary(
         }
     )
     run.store(summary=summary)
-    draw_pictures(run)
 
 
-def draw_pictures(run: Run) -> None:
-    """Draw the plots of a run that has its summary."""
+class ModelCard(Callback):
+    """Writes the card of a finished run beside its model."""
 
-    def draw(folder: Path) -> None:
+    waits = False
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        """Write it, if the run has trained a model."""
+        del summary
+        if self._run.trains:
+            self._run.write_text(MODEL_CARD, model_card(self._run))
+
+
+class Pictures(Callback):
+    """Draws the plots of a finished run; their folder says that everything before is there."""
+
+    waits = False
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        """Draw them."""
+        del summary
+        self._run.replace_plots(self._draw)
+
+    def _draw(self, folder: Path) -> None:
         from fedul_flwr.results import plots  # matplotlib reads its files at import
 
-        plots.draw_plots(run, folder)
-
-    run.replace_plots(draw)
+        plots.draw_plots(self._run, folder)
 
 
 def _total(lines: list[dict[str, Any]], key: str) -> Any:

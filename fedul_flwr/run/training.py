@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from logging import INFO, WARNING
+from logging import INFO
 from statistics import fmean
 from typing import Any
 
@@ -15,10 +15,9 @@ import numpy as np
 from flwr.app import ArrayRecord
 from flwr.common import log
 from flwr.serverapp import Grid
-from flwr.serverapp.exception import PrivacyBudgetExhausted
 from torch import nn
 
-from fedul_flwr.arrays import Arrays, Floats
+from fedul_flwr.arrays import Arrays, Floats, Ints
 from fedul_flwr.config.methods import find_method, is_ours
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.run_files.records import LOSSES, Figures, refuse_other_keys
@@ -32,40 +31,30 @@ from fedul_flwr.data.run_files.run import (
 )
 from fedul_flwr.data.seeds import draws_of, seed_draws
 from fedul_flwr.data.standardize import ScaledInputs
+from fedul_flwr.data.types import class_counts
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.bases import build_base
 from fedul_flwr.federated.combine import update_norm
-from fedul_flwr.federated.messages import to_arrays, to_record
+from fedul_flwr.federated.messages import client_label, to_arrays, to_record
 from fedul_flwr.federated.payload import OF_ALL, reports_of
 from fedul_flwr.federated.policies import LabelStages
 from fedul_flwr.federated.resume import go_on, state_of
 from fedul_flwr.federated.server_training import ServerTrainer
-from fedul_flwr.federated.stage import Finished
+from fedul_flwr.federated.stage import Finished, RunEndsError, ServerStage
 from fedul_flwr.federated.stages.columns import scaling_values
 from fedul_flwr.federated.strategy import Strategy, validate
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.results.model_file import MODEL_CARD, model_card
 from fedul_flwr.run import setup
-from fedul_flwr.run.callbacks import Callback, Callbacks
-from fedul_flwr.run.evaluation import (
-    AddRound,
-    Recorder,
-    ShareCheck,
-    finish_measures,
-)
-from fedul_flwr.run.measures import (
-    score_priors,
-    score_pseudo_labels,
-    slow_evaluation,
-    training_warnings,
-)
-from fedul_flwr.run.resolve_settings import prepare
+from fedul_flwr.run.callbacks import Callback, Callbacks, EvaluatedRound
+from fedul_flwr.run.evaluation import Evaluator, Recorder, measure_models
+from fedul_flwr.run.measures import score_priors, score_pseudo_labels
+from fedul_flwr.run.resolve_settings import Prepared, prepare
 from fedul_flwr.run.server_data import ServerData
 from fedul_flwr.run.split_report import show_split, write_reports
-from fedul_flwr.run.summary import draw_pictures, write_summary
+from fedul_flwr.run.summary import START_ERRORS, summarize
+from fedul_flwr.run.warnings import Warnings
 
 REMEDY = "restore the file from a copy, or begin anew in another output"
-START_ERRORS = ("start_test_error", "start_validation_error")
 _EVERY_LINE = ("round", "seconds", "seconds_fit", "bytes_up", "bytes_down", "clients", "failures")
 """Keys of a line that numbers belong to in every run."""
 
@@ -99,7 +88,6 @@ def starting_point(
         setup.start_elsewhere(model, recorder.settings, class_names)
         # What was summed over all clients before round 1: a second sum would tell parts.
         return Start(dump_arrays(model), 0, run.load_state(0) if resumes else {})
-    run.require_whole()
     arrays, line = run.load_model(LAST_MODEL)
     has_state = bool(line.pop(HAS_STATE, False))
     trained_for = line.pop(TRAINED_FOR, None)
@@ -113,6 +101,7 @@ def starting_point(
     state = run.load_state(done)
     if has_state and not state:
         raise _damaged(run, state_file(done), "is missing")
+    run.require_whole(besides=(LAST_MODEL, state_file(done)))
     run.keep_lines(lines)
     if len(lines) < done:
         # The run was interrupted after training and before evaluating this round.
@@ -123,10 +112,6 @@ def starting_point(
 def is_summarized(run: Run, done: int) -> bool:
     """Whether a run of ``done`` rounds has its summary and its pictures."""
     return run.finished and run.plots.exists() and (run.outcome.rounds or 0) >= done
-
-
-class _StageEndsError(Exception):
-    """Ends a run where a stage says so; the text says why."""
 
 
 def _fitting(run: Run, arrays: Arrays, wanted: Arrays) -> Arrays:
@@ -159,96 +144,124 @@ def _damaged(run: Run, name: str, how: str) -> UserError:
     return UserError(f"{run.path / name} {how}: {REMEDY}.", "file-damaged")
 
 
-def train(
-    grid: Grid,
-    settings: RunConfig,
-    run: Run,
-    add_round: AddRound,
-    callbacks: Iterable[Callback] = (),
-) -> None:
-    """Train, evaluate, record; ``add_round`` also gets every line of ``metrics.jsonl``."""
-    strategy_class: type[Strategy] = find_method(settings.method).strategy_class
+class FollowingStages(Callback):
+    """Shows evaluated rounds to the stages that look at them."""
+
+    def __init__(self, stages: Iterable[ServerStage]) -> None:
+        self._stages = [stage for stage in stages if stage.follows]
+        self.waits = bool(self._stages)
+
+    def after_round(self, round: EvaluatedRound) -> None:
+        """End the run where a stage does."""
+        if why := self.follow([*round.earlier, round.metrics]):
+            round.stop(why)
+
+    def follow(self, lines: Sequence[Mapping[str, Any]]) -> str | None:
+        """Show all lines so far; why one of them ends the run."""
+        reasons = [stage.follow(lines) for stage in self._stages]
+        return next((reason for reason in reasons if reason), None)
+
+
+def train(grid: Grid, settings: RunConfig, run: Run, callbacks: Callbacks) -> None:
+    """Train, evaluate, record, and let callbacks look at it."""
     validate(settings)
     data, nodes = setup.open_data(grid, settings, run)
     began = time.time()  # what is done once, such as features of a data set, is no part of a run
     prepared = prepare(settings, data)
     settings, data, model = prepared.settings, prepared.data, prepared.model
-    of_server = prepared.of_server
     assert model is not None  # of a method that trains
     evaluator = data.evaluator(settings, prepared.learned_from)
-    following = Callbacks(callbacks, settings, run.path, model)
-    recorder = Recorder(run, settings, evaluator, add_round, following)
-    shares = ShareCheck(recorder, of_server, data.shape.class_names)
+    recorder = Recorder(run, settings, evaluator, callbacks, model)
     # First: the last round of a run that was killed may have to be evaluated.
     prepared.scaling.value = setup.earlier_scaling(run, data, settings)
     start = starting_point(run, recorder, model, data.shape.class_names)
-    done = start.done
-    buffers = {name for name, _ in model.named_buffers() if name in model.state_dict()}
-    for_clients = setup.client_setup(settings, data, run)
-    if prepared.scaling.value is not None:
-        for_clients.values |= scaling_values(prepared.scaling.value)
     with draws_of(settings.seed, "strategy"):
-        strategy = strategy_class(
-            settings,
-            build_base(settings),
-            for_clients,
-            nodes=nodes,
-            buffers=frozenset(buffers if settings.base != "local" else ()),  # it averages nothing
-            trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
-        )
-        go_on(strategy, start.state, done)
-        seed_draws(settings.seed, "server", done)  # of the next round
-        ends = _follow(strategy, recorder) is not None or done >= settings.num_rounds
-        if ends and is_summarized(run, done):
+        strategy = _strategy(prepared, nodes, run, start)
+        seed_draws(settings.seed, "server", start.done)  # of the next round
+        stages = FollowingStages(strategy.stages)
+        ends = stages.follow(run.lines) is not None or start.done >= settings.num_rounds
+        if ends and is_summarized(run, start.done):
             raise UserError(
-                f"{run.path} has finished after {done} rounds; raise num-rounds to train it "
+                f"{run.path} has finished after {start.done} rounds; raise num-rounds to train it "
                 "further, or begin another run if stop-after has ended it.",
                 "run-exists",
             )
+        rounds = _AfterRound(strategy, recorder, data, start)
         for line in prepared.said:
             log(INFO, "%s", line)
-        strategy.on_summed = lambda: run.save_state(done, state_of(strategy))
-        setup.write_scaling_once_known(strategy, run, data, prepared.scaling)
-        if settings.standardize == "owner":  # the server's own points, if it has some
-            points = of_server.inputs if of_server is not None else None
-            by = points.by if isinstance(points, ScaledInputs) else data.scaling
-            if by is not None:
-                setup.write_scaling(run, data, by())
-
-        def trained_for() -> Floats | None:
-            return start.prior if strategy.test_prior is None else strategy.test_prior
-
-        setup.describe(run, settings, data, trained_for(), model, grid)
-        of_split = show_split(run, data, settings)
+        setup.describe(run, settings, data, rounds.prior, model, grid)
+        of_split, counts = show_split(run, data, settings), _counts(prepared, evaluator)
+        warnings = Warnings(
+            settings, data.shape.class_names, counts, of_split, lambda: rounds.prior
+        )
+        callbacks.add(warnings, stages)
         try:
             if not ends:  # else it was interrupted during the last evaluation
                 strategy.start(
                     grid,
                     to_record(start.arrays),
-                    num_rounds=settings.num_rounds - done,
+                    num_rounds=settings.num_rounds - start.done,
                     timeout=settings.round_timeout,
-                    evaluate_fn=_AfterRound(strategy, recorder, data, shares, start),
+                    evaluate_fn=rounds,
                 )
-        except PrivacyBudgetExhausted:
-            rounds = strategy.record.round - 1
-            log(WARNING, "Ends after %s rounds: one more would exceed dp.max-epsilon.", rounds)
-        except _StageEndsError as end:
-            log(INFO, "Ends after %s rounds: %s.", strategy.record.round, end)
+        except RunEndsError as end:
+            rounds.why = str(end)
         finally:
             recorder.close()
-    of_stages, of_own = _finish(grid, strategy, recorder, data)
+    if rounds.why:
+        log(INFO, "Ends after %s rounds: %s.", run.last_round, rounds.why)
+    of_stages, of_others = _finish(grid, strategy, recorder, data)
     about = {
-        **{key: value for key, value in recorder.run.lines[0].items() if key in START_ERRORS},
-        **finish_measures(recorder, shares, trained_for(), data.num_clients or 0, of_split),
+        **measure_models(recorder, rounds.prior, data.num_clients or 0),
         **score_priors(run.memory, settings.num_rounds, setup.set_truths(data)),
         **of_stages,
+        "num_clients": len(strategy.registration.nodes),
+        "warnings": warnings.of_run(run),
     }
-    write_summary(
-        run, recorder, len(strategy.registration.nodes), time.time() - began, about, of_own
+    summarize(recorder, time.time() - began, about, of_others)
+    callbacks.end(run.outcome.entries)
+
+
+def _strategy(
+    prepared: Prepared, nodes: Mapping[int, int | None], run: Run, start: Start
+) -> Strategy:
+    """The run's strategy, after the round from which it starts."""
+    settings, data, model = prepared.settings, prepared.data, prepared.model
+    assert model is not None
+    strategy_class: type[Strategy] = find_method(settings.method).strategy_class
+    of_server, scaling = prepared.of_server, prepared.scaling
+    buffers = {name for name, _ in model.named_buffers() if name in model.state_dict()}
+    for_clients = setup.client_setup(settings, data, run)
+    if scaling.value is not None:
+        for_clients.values |= scaling_values(scaling.value)
+    strategy = strategy_class(
+        settings,
+        build_base(settings),
+        for_clients,
+        nodes=nodes,
+        buffers=frozenset(buffers if settings.base != "local" else ()),  # it averages nothing
+        trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
-    following.end(run.outcome.entries)
-    run.write_text(MODEL_CARD, model_card(run))
-    draw_pictures(run)  # last: their folder says that everything is there
+    go_on(strategy, start.state, start.done)
+    strategy.on_summed = lambda: run.save_state(start.done, state_of(strategy))
+    setup.write_scaling_once_known(strategy, run, data, scaling)
+    if settings.standardize == "owner":  # the server's own points, if it has some
+        points = of_server.inputs if of_server is not None else None
+        by = points.by if isinstance(points, ScaledInputs) else data.scaling
+        if by is not None:
+            setup.write_scaling(run, data, by())
+    return strategy
+
+
+def _counts(prepared: Prepared, evaluator: Evaluator | None) -> dict[str, Ints]:
+    """Labeled points at the server of each class, by what they are for."""
+    parts = {
+        "server's labeled points": prepared.of_server,
+        "validation points": evaluator and evaluator.validation,
+        "test points": evaluator and evaluator.test,
+    }
+    num_classes = len(prepared.data.shape.class_names)
+    return {name: class_counts(of.labels, num_classes) for name, of in parts.items() if of}
 
 
 def _errors_of_start(recorder: Recorder, start: Start) -> dict[str, float | None]:
@@ -269,33 +282,36 @@ class _AfterRound:
     strategy: Strategy
     recorder: Recorder
     data: ServerData
-    shares: ShareCheck
     start: Start
+    why: str = ""
+    """Why the run has ended before its last round."""
     _reached: float = 0.0
     _before: ArrayRecord = field(default_factory=ArrayRecord)
     _chance: Mapping[str, float] = field(default_factory=dict)
-    # Of one round a share says little: the run's end says it of all.
-    _said: set[str] = field(default_factory=lambda: {"confident_share"})
+
+    @property
+    def prior(self) -> Floats | None:
+        """``(K,)``, class priors that the model is trained for, if they are known."""
+        found_out = self.strategy.test_prior
+        return self.start.prior if found_out is None else found_out
 
     def __call__(self, server_round: int, arrays: ArrayRecord) -> None:
         strategy, recorder, record = self.strategy, self.recorder, self.strategy.record
-        # With test-prior = "sets" clients tell the priors in round 1.
-        self.shares.warning(strategy.test_prior)
+        callbacks = recorder.callbacks
         if server_round == 0:
-            recorder.callbacks.begin(recorder.run.lines)
+            callbacks.begin(recorder.run.lines)
             self._reached, self._before = time.time(), arrays
             return
         seed_draws(recorder.settings.seed, "server", record.round)  # of the next round
         if server_round == 1 or record.joined:
             write_reports(recorder.run, strategy.registry.reports, self.data)
             self._chance = _surrogate_chance(strategy)
-        line = self._line(arrays)
-        self._warn(line)
+        line, state = self._line(arrays), state_of(strategy)
         models, prior = strategy.local_models, strategy.test_prior
-        recorder.record(line, to_arrays(arrays), state_of(strategy), models, prior)
+        recorder.record(line, to_arrays(arrays), state, models, prior)
         self._before = arrays
-        if why := _follow(strategy, recorder) or recorder.callbacks.why:
-            raise _StageEndsError(why)
+        if callbacks.why:
+            raise RunEndsError(callbacks.why)
 
     def _line(self, arrays: ArrayRecord) -> dict[str, Any]:
         """The round's line of ``metrics.jsonl``, without the errors of its model."""
@@ -319,7 +335,7 @@ class _AfterRound:
             **record.traffic(),
             "clients": record.clients,
             "failures": record.failures,
-            **record.incidents(),
+            **self._incidents(),
             **record.who(),
             **_update_norm(strategy, self._before, arrays),
         }
@@ -328,14 +344,14 @@ class _AfterRound:
         refuse_other_keys(line.keys() - figures.keys())
         return line
 
-    def _warn(self, line: Mapping[str, Any]) -> None:
-        """Log what is wrong with a round, each kind of warning once a run."""
-        warnings = training_warnings([line], self.recorder.settings.method)
-        if proposed := slow_evaluation([*self.recorder.run.lines, line]):
-            warnings["evaluation"] = proposed
-        for key in [key for key in warnings if key not in self._said]:
-            log(WARNING, "%s", warnings[key])
-            self._said.add(key)
+    def _incidents(self) -> dict[str, list[str]]:
+        """Who failed or was away, by the names that a simulation's data have for its clients."""
+        names = {
+            client_label("Client", number): client_label("Client", number, name)
+            for number, name in enumerate(self.data.client_names)
+        }
+        incidents = self.strategy.record.incidents()
+        return {kind: [names.get(one, one) for one in those] for kind, those in incidents.items()}
 
 
 def _update_norm(
@@ -357,15 +373,6 @@ def _surrogate_chance(strategy: Strategy) -> dict[str, float]:
     counts = [registry.answers[client].values.get("num-sets") for client in asked]
     logs = [math.log(count) for count in counts if isinstance(count, int) and count > 0]
     return {"surrogate_chance": fmean(logs)} if logs else {}
-
-
-def _follow(strategy: Strategy, recorder: Recorder) -> str | None:
-    """Show evaluated rounds to the stages that look at them; why one of them ends the run."""
-    following = [stage for stage in strategy.stages if stage.follows]
-    if following:
-        recorder.wait()
-    reasons = [stage.follow(recorder.run.lines) for stage in following]
-    return next((reason for reason in reasons if reason), None)
 
 
 def _about_pseudo_labels(strategy: Strategy, run: Run, data: ServerData) -> dict[str, float | None]:

@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -481,10 +481,11 @@ class Run(BaseModel):
         name = state_file(round_number)
         return self.load_model(name)[0] if (self.path / name).exists() else {}
 
-    def require_whole(self) -> None:
-        """Refuse files of arrays, also of clients, whose bytes are not those that were written."""
+    def require_whole(self, besides: Collection[str] = ()) -> None:
+        """Refuse files of arrays, also of clients, whose bytes are not those that were written;
+        ``besides`` were read already."""
         for path in sorted(self.path.rglob("*.safetensors")):
-            if not path.is_symlink():
+            if not path.is_symlink() and str(path.relative_to(self.path)) not in besides:
                 require_whole(path)
 
     def drop_states_before(self, round_number: int) -> None:

@@ -7,11 +7,11 @@ it gets no more data, and the run continues.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from logging import WARNING
 from pathlib import Path
@@ -19,9 +19,11 @@ from typing import Any, cast
 
 from flwr.common import log
 
+from fedul_flwr.config.user_files import read_object
 from fedul_flwr.data.run_files.records import dotted, number
 from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.errors import require
+from fedul_flwr.run.callbacks import Callback
 
 PICTURES = ("summary.png", "error.png", "loss.png", "pseudo_labels.png", "time_traffic.png")
 """Figures of rounds and of the server's test points; others show the clients' points or labels."""
@@ -48,51 +50,38 @@ def refuse_missing(tracking: str) -> None:
     require("tracking", f"Setting tracking = {tracking!r}", *needed, setting="tracking")
 
 
-@contextmanager
-def tracked(tracking: str, run: Run) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Context that tracks a run; yields the function for each line of ``metrics.jsonl``."""
-    copies = [_Copy(tool, run) for tool in tools(tracking)]
-
-    def add_round(line: Mapping[str, Any]) -> None:
-        for copy in copies:
-            copy.add_round(line)
-
-    succeeded = False
-    try:
-        yield add_round
-        succeeded = True
-    finally:
-        for copy in copies:
-            copy.end(succeeded)
-
-
-class _Copy:
+class Tracking(Callback):
     """One tool's copy of one run: opened with the first line, stopped after the first failure."""
+
+    waits = False
 
     def __init__(self, tool: str, run: Run) -> None:
         self._tool, self._run = tool, run
         self._tracker: Tracker | None = None
         self._failed = False
 
-    def add_round(self, line: Mapping[str, Any]) -> None:
-        numbers = {key: value for key, value in _numbers(line).items() if key != "round"}
-        self._attempt(lambda: self._opened(line["round"]).add(line["round"], numbers))
+    def recorded(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Copy the numbers of the last round."""
+        step = lines[-1]["round"]
+        numbers = {key: value for key, value in _numbers(lines[-1]).items() if key != "round"}
+        self._attempt(lambda: self._opened(step).add(step, numbers))
 
-    def end(self, succeeded: bool) -> None:
-        pictures = []
-        if succeeded:
-            self._attempt(self._add_summary)
-            if self._run.lines:  # else it labeled clients' points
-                drawn = (self._run.plots / name for name in PICTURES)
-                pictures = [picture for picture in drawn if picture.exists()]
+    def end(self, summary: Mapping[str, Any]) -> None:
+        """Copy the numbers of the summary, and pictures of a run that has trained."""
+        step = summary.get("rounds", 0)
+        numbers = {f"summary/{key}": value for key, value in _numbers(summary).items()}
+        self._attempt(lambda: self._opened(step + 1).add(step, numbers))
+        drawn = [self._run.plots / name for name in PICTURES if self._run.lines]
+        self._close([picture for picture in drawn if picture.exists()], succeeded=True)
+
+    def failed(self) -> None:
+        """Mark the copy as failed, unless it has ended."""
+        self._close([], succeeded=False)
+
+    def _close(self, pictures: Sequence[Path], *, succeeded: bool) -> None:
         if (tracker := self._tracker) is not None:
             self._attempt(lambda: tracker.end(succeeded, pictures))
-
-    def _add_summary(self) -> None:
-        summary = self._run.outcome
-        step = summary.rounds or 0
-        numbers = {f"summary/{key}": value for key, value in _numbers(summary.entries).items()}
-        self._opened(step + 1).add(step, numbers)
+            self._tracker = None
 
     def _opened(self, step: int) -> Tracker:
         """The tracker; ``step`` is its first step, larger than 1 if a run resumes."""
@@ -170,12 +159,12 @@ class MLflow:
         path = run.path
         self._client = MlflowClient(self._database or f"sqlite:///{path / MLFLOW_DATABASE}")
         if step > 1 and (path / MLFLOW_RUN).exists():
-            self._run = path.joinpath(MLFLOW_RUN).read_text().strip()
+            self._run = (read_object(path / MLFLOW_RUN) or {})["run_id"]
             self._client.update_run(self._run, status="RUNNING")
             return
         name = "/".join(path.parts[-2:])
         self._run = self._client.create_run(self._experiment(path), run_name=name).info.run_id
-        run.write_text(MLFLOW_RUN, f"{self._run}\n")
+        run.write_text(MLFLOW_RUN, json.dumps({"run_id": self._run}) + "\n")
         params = [Param(name, str(value)) for name, value in run.settings.items()]
         for start in range(0, len(params), _MOST_PARAMS):
             self._client.log_batch(self._run, params=params[start : start + _MOST_PARAMS])

@@ -1,7 +1,8 @@
 import json
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from PIL import Image
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.run import Run
-from fedul_flwr.results import tracking
-from fedul_flwr.results.tracking import refuse_missing, tracked
+from fedul_flwr.run import tracking
+from fedul_flwr.run.callbacks import Callbacks
+from fedul_flwr.run.tracking import Tracking, refuse_missing, tools
 from tests.support.refusals import refuses
 from tests.support.runs import train
 from tests.support.synthetic_results import write_json, write_run
@@ -46,6 +48,24 @@ def finished(path: Path) -> Run:
     for name in ("summary", "error", "loss", "time_traffic", "priors"):
         Image.new("RGB", (4, 3)).save(path / "plots" / f"{name}.png")
     return Run.read(path)
+
+
+@contextmanager
+def tracked(names: str, run: Run) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A run that is tracked; yields what adds the line of a round."""
+    copies, lines = Callbacks(), []
+    copies.add(*(Tracking(tool, run) for tool in tools(names)))
+
+    def add_round(line: dict[str, Any]) -> None:
+        lines.append(line)
+        copies.recorded(lines)
+
+    try:
+        yield add_round
+        copies.end(run.outcome.entries)
+    except BaseException:
+        copies.failed()
+        raise
 
 
 def ends_early(tool: str, directory: Run, *lines: dict[str, Any]) -> None:
