@@ -25,7 +25,6 @@ from fedul_flwr.config.method_settings import (
 )
 from fedul_flwr.config.methods import MATCHING, Method
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import CONFIDENT_SHARE, UNLABELED, Content, Value, number
 from fedul_flwr.errors import BadMessageError, UserError

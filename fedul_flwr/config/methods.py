@@ -21,6 +21,7 @@ from fedul_flwr.config.method_settings import (
     ServerTrainingSettings,
     WeakViewSettings,
 )
+from fedul_flwr.config.sections import DPSettings, HeadSettings
 from fedul_flwr.config.shared import OF_TRAINING
 from fedul_flwr.errors import UserError
 
@@ -119,9 +120,12 @@ class Method:
 
     @property
     def tables(self) -> dict[str, type[Settings]]:
-        """Classes of its settings by table."""
+        """Classes of its settings by table, with that of privacy where its clients send models."""
         kinds = self.settings if isinstance(self.settings, tuple) else (self.settings,)
-        return {kind.table: kind for kind in kinds}
+        tables = {kind.table: kind for kind in kinds}
+        if self.trains and self.updates and self.can_sum and HeadSettings.table not in tables:
+            tables[DPSettings.table] = DPSettings
+        return tables
 
 
 def _loaded(side: str | type) -> Any:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.arrays import Floats
 from fedul_flwr.config.base import setting_error
-from fedul_flwr.config.methods import METHODS, find_method, is_ours
+from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.errors import BadMessageError, UserError
@@ -218,10 +218,8 @@ def without_noise(settings: RunConfig) -> Iterator[tuple[str, str]]:
         if not is_figure:
             yield f"method {settings.method!r}", name
     sent = [(f"stage {settings.stage!r}", stages_of(settings)[-1].sends(settings))]
-    kind = method.client_class
-    before: Declared = next(one for one in kind.__mro__ if is_ours(one)).answers
-    theirs = {phase: parts for phase, parts in kind.answers.items() if parts != before.get(phase)}
-    for of, messages in [*sent * bool(settings.stage), (f"method {settings.method!r}", theirs)]:
+    answers: Declared = method.client_class.answers
+    for of, messages in [*sent * bool(settings.stage), (f"method {settings.method!r}", answers)]:
         for parts in messages.values():
             yield from ((of, name) for name in in_run(parts, settings))
 
@@ -323,6 +321,11 @@ class DifferentialPrivacy(Stage):
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
         """Refuse what would leave without noise: all but the model and figures of training."""
+        if find_method(settings.method).server_alone(settings):
+            clipping = settings[DPSettings].clipping
+            raise setting_error(
+                "dp.clipping", clipping, "no client trains", "setting-without-effect"
+            )
         for of, name in without_noise(settings):
             why = f"{of} sends {name!r} without noise, which is for the model alone"
             raise setting_error(
