@@ -93,6 +93,11 @@ class Method:
         return self.client != CLIENT
 
     @property
+    def trains_clients(self) -> bool:
+        """Whether clients send models that they have trained."""
+        return self.trains and self.updates and self.asks_clients
+
+    @property
     def strategy_class(self) -> Any:
         """Class of the server side."""
         return _loaded(self.strategy)
@@ -123,7 +128,7 @@ class Method:
         """Classes of its settings by table, with that of privacy where its clients send models."""
         kinds = self.settings if isinstance(self.settings, tuple) else (self.settings,)
         tables = {kind.table: kind for kind in kinds}
-        if self.trains and self.updates and self.can_sum and HeadSettings.table not in tables:
+        if self.trains_clients and self.can_sum and HeadSettings.table not in tables:
             tables[DPSettings.table] = DPSettings
         return tables
 

@@ -36,7 +36,7 @@ from fedul_flwr.federated.messages import (
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.owner.ledger import spender
 from fedul_flwr.federated.payload import CONFIDENT, OF_ALL, Declared, Payload, in_run, reports_of
-from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage, stages_of
+from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage, are_hidden, stages_of
 from fedul_flwr.federated.sums.vector import fewest_summed
 from fedul_flwr.secure.noise import fresh_gaussians, gaussian_epsilon
 from fedul_flwr.secure.sharing import quorum
@@ -230,7 +230,7 @@ class AtServer(ServerStage):
     def around(self, base: FlowerStrategy) -> FlowerStrategy:
         """The base behind clipping and noise."""
         private = self.settings[DPSettings]
-        return PrivateMean(cast(FedAvg, base), private, summed=self.settings.sums_updates)
+        return PrivateMean(cast(FedAvg, base), private, summed=are_hidden(self.settings))
 
     def decode(self, client: ClientRef, reply: Message) -> bool:
         """Refuse an update of nothing."""
@@ -271,7 +271,7 @@ class AtClient(ClientStage):
     def after(self, payload: Payload) -> Payload:
         """Refuse to send an update of nothing under masks."""
         privacy = self.settings[DPSettings]
-        if self.settings.sums_updates and not payload[WEIGHT]:
+        if are_hidden(self.settings) and not payload[WEIGHT]:
             raise UserError(
                 "The client had nothing to learn from, and with dp.clipping = "
                 f"{privacy.clipping!r} every client of a round must return an update.",
@@ -311,7 +311,7 @@ class DifferentialPrivacy(Stage):
         """Who clips, and who adds noise."""
         privacy = settings[DPSettings]
         where = f"Updates are clipped to the length {privacy.norm:g} at the owner."
-        if settings.sums_updates:
+        if are_hidden(settings):
             yield f"{where} Each owner adds its part of the noise."
         elif privacy.clipping == "client":
             yield f"{where} The noise is added by the server, which sees updates without it."
