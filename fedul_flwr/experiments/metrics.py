@@ -103,6 +103,6 @@ def metrics_of(run: Run) -> dict[str, float]:
     }
     for i, error in enumerate(summary.test_error_by_share or (), 1):
         metrics[f"test_error_share_{i}"] = error
-    for source, score in ((run.labels or {}).get("sources") or {}).items():
-        metrics[_balanced(source)] = score.get("balanced_accuracy")
+    for source, score in run.labels.sources.items():
+        metrics[_balanced(source)] = score.balanced_accuracy
     return {key: value for key, raw in metrics.items() if (value := number(raw)) is not None}

@@ -15,7 +15,8 @@ from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, default_flat, resolve
 from fedul_flwr.config.user_files import read_object
-from fedul_flwr.data.run_files.run import CONFIG, ERROR, SUMMARY, Run, Summary
+from fedul_flwr.data.run_files.parts import Summary
+from fedul_flwr.data.run_files.run import CONFIG, ERROR, SUMMARY, Run
 from fedul_flwr.data.run_files.store import DirectoryLockedError, require_unlocked
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.user_content import changed_content

@@ -6,23 +6,14 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.data.run_files.label_files import SOURCE_WORDS, count_in_words, scored_sources
-from fedul_flwr.data.run_files.records import AWAY, FAILED, incident_rows, number
-from fedul_flwr.data.run_files.run import (
-    BEST_MODEL,
-    LABELS,
-    METRICS,
-    PersonalSummary,
-    PriorFit,
-    Run,
-    Summary,
-)
-from fedul_flwr.errors import UserError
+from fedul_flwr.data.run_files.parts import Measured, PersonalSummary, PriorFit, Summary
+from fedul_flwr.data.run_files.records import AWAY, FAILED, incident_rows
+from fedul_flwr.data.run_files.run import BEST_MODEL, METRICS, Run
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -68,15 +59,6 @@ def facts(run: Run) -> dict[str, str]:
     return {name: text for name, text in rows.items() if text}
 
 
-@contextmanager
-def damaged(file: Path) -> Iterator[None]:
-    """Context that refuses content of ``file`` that cannot be what a run has written."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{file} is damaged: {error!r}.", "file-damaged") from error
-
-
 def _trained(summary: Summary) -> dict[str, str]:
     is_for_priors = "validation_prior_error" in summary.model_fields_set
     chosen_by = {
@@ -93,7 +75,7 @@ def _trained(summary: Summary) -> dict[str, str]:
         best += ", mean over the clients' models"
     reweighed = ""
     if "test_error_reweighed" in summary.model_fields_set:
-        measured = measures_in_words(summary.measures.get("reweighed", {}))
+        measured = measures_in_words(summary.measures.get("reweighed", Measured()))
         reweighed = f"{percent(summary.test_error_reweighed)} for that prior"
         reweighed += f"; {measured}" if measured else ""
     start = summary.start_test_error
@@ -115,14 +97,13 @@ def _trained(summary: Summary) -> dict[str, str]:
 
 def _labeled(run: Run, summary: Summary) -> dict[str, str]:
     rows = {}
-    with damaged(run.path / LABELS):
-        for source, scores in scored_sources(run.labels or {}).items():
-            points = count_in_words(scores["points"], source, (run.labels or {})["points"])
-            text = f"{percent(100 - scores['error'])} of {points} right, "
-            text += f"balanced {percent(scores['balanced_accuracy'])}"
-            missing = scores["unreached"]
-            text += f", {percent(missing)} without a label" if missing else ""
-            rows[SOURCE_WORDS[source]] = text
+    for source, score in scored_sources(run.labels).items():
+        points = count_in_words(score.points, source, run.labels.points)
+        text = f"{percent(100 - (score.error or 0))} of {points} right, "
+        text += f"balanced {percent(score.balanced_accuracy)}"
+        missing = score.unreached
+        text += f", {percent(missing)} without a label" if missing else ""
+        rows[SOURCE_WORDS[source]] = text
     rows["method"] = summary.method
     if summary.answered_clients is not None:
         answered, every = summary.answered_clients, summary.num_clients
@@ -131,15 +112,14 @@ def _labeled(run: Run, summary: Summary) -> dict[str, str]:
 
 
 def _measures(summary: Summary) -> str:
-    words = measures_in_words(summary.entries)
+    words = measures_in_words(summary)
     if not words:
         return ""
-    before = summary.measures.get("unscaled", {}).get("ece")
+    before = summary.measures.get("unscaled", Measured()).ece
     if before is not None:
         words += f" ({percent(before)} before temperature {summary.temperature:.2f})"
     # Recalls of classes without a test point are undefined and in no mean.
-    recalls = summary.measures.get("best", {}).get("recall", ())
-    absent = sum(recall is None for recall in recalls)
+    absent = summary.measures.get("best", Measured()).recall.count(None)
     if absent:
         which = "1 class that has" if absent == 1 else f"{absent} classes that have"
         words += f"; without {which} no test points"
@@ -207,22 +187,22 @@ def _share(up: float | None, down: float | None, whole: str) -> str:
     return shares and f"{shares}, per client and round; 100 % are {whole}"
 
 
-def measure_cells(measured: Mapping[str, Any]) -> dict[str, str]:
+def measure_cells(measured: Measured) -> dict[str, str]:
     """Measures by their headings as text."""
     return {
         f"{name} ({unit})" if unit else name: NONE if value is None else f"{value:.{digits}f}"
         for key, (name, digits, unit) in _MEASURES.items()
-        for value in [number(measured.get(key))]
+        for value in [getattr(measured, key)]
     }
 
 
-def measures_in_words(measured: Mapping[str, Any]) -> str:
+def measures_in_words(measured: Measured | Summary) -> str:
     """``balanced accuracy 94.10 %, AUC 0.991, ECE 2.10 %``, without those that are not known."""
-    shown = [(key, number(measured.get(key))) for key in ("balanced_accuracy", "auc", "ece")]
     texts = []
-    for key, value in shown:
+    for key in ("balanced_accuracy", "auc", "ece"):
         name, digits, unit = _MEASURES[key]
-        texts += [] if value is None else [f"{name} {value:.{digits}f} {unit}".rstrip()]
+        if (value := getattr(measured, key)) is not None:
+            texts.append(f"{name} {value:.{digits}f} {unit}".rstrip())
     return ", ".join(texts)
 
 

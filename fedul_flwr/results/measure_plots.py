@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,6 +20,7 @@ from fedul_flwr.data.run_files.label_files import (
     scored_sources,
     source_in_words,
 )
+from fedul_flwr.data.run_files.parts import Coverage, LabelScores, Measured
 from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.results.figure_style import (
     COLORS,
@@ -61,14 +61,13 @@ Drawings = dict[str, Callable[..., Figure]]
 
 def measure_figures(run: Run) -> Drawings:
     """Figures of its measures: the best round's confusion matrix, and reliability."""
-    measures = run.measures or {}
-    best = measures.get("best") or {}
+    best = run.measures.get("best", Measured())
     figures: Drawings = {}
-    if matrix := best.get("confusion"):
-        names, label = run.names_of(len(matrix)), f"test points, round {best['round']}"
+    if matrix := best.confusion:
+        names, label = run.names_of(len(matrix)), f"test points, round {best.round}"
         figures["confusion"] = partial(confusion_figure, matrix, names, label)
-    if any(measures.get(key, {}).get("reliability") for key in _WORDS):
-        figures["reliability"] = partial(reliability_figure, measures)
+    if any(run.measures.get(key, best).reliability for key in _WORDS):
+        figures["reliability"] = partial(reliability_figure, run.measures)
     return figures
 
 
@@ -124,16 +123,18 @@ def _name_classes(axes: Axes, names: list[str], *, missing: bool) -> None:
 
 
 @plain()
-def reliability_figure(measures: Mapping[str, Any]) -> Figure:
+def reliability_figure(measures: Mapping[str, Measured]) -> Figure:
     """Accuracy over confidence in bins, and the share of points in each."""
     figure = new_figure(5.6, 5.2)
     above, below = map(style, figure.subplots(2, 1, sharex=True, height_ratios=[3, 1]))
     above.plot([0, 100], [0, 100], "--", color=GRAY, linewidth=1.2, label="accuracy = confidence")
-    shown = {key: measures[key] for key in _WORDS if measures.get(key, {}).get("reliability")}
+    of_words = {key: measures[key] for key in _WORDS if key in measures}
+    shown = {key: one for key, one in of_words.items() if one.reliability}
     for index, (key, measured) in enumerate(shown.items()):
-        bins = {name: np.array(values, float) for name, values in measured["reliability"].items()}
+        of_bins = measured.reliability or {}
+        bins = {name: np.array(values, float) for name, values in of_bins.items()}
         points, look = bins["points"], line_look(index)
-        label = f"{_WORDS[key]}: ECE {measured['ece']:.2f} %"
+        label = f"{_WORDS[key]}: ECE {measured.ece:.2f} %"
         many, few = points >= _FEW_POINTS, (points > 0) & (points < _FEW_POINTS)
         above.plot(bins["confidence"][many], bins["accuracy"][many], label=label, **look)
         if few.any():
@@ -146,7 +147,7 @@ def reliability_figure(measures: Mapping[str, Any]) -> Figure:
     above.set(xlim=(0, 100), ylim=(0, 100), ylabel="points that are right (%)")
     below.set(xlabel="confidence: probability of the predicted class (%)", ylabel="points (%)")
     below.set_ylim(0, None)
-    set_title(figure, "Reliability", f"test points, round {next(iter(shown.values()))['round']}")
+    set_title(figure, "Reliability", f"test points, round {next(iter(shown.values())).round}")
     legend_below(figure, width=80)
     return figure
 
@@ -159,7 +160,7 @@ def client_accuracies(run: Run) -> dict[int, float]:
     Clients are left out if their class shares are not known, or if they have a class without a
     test point.
     """
-    recall = (run.measures or {}).get("best", {}).get("recall")
+    recall = run.measures.get("best", Measured()).recall
     if not recall:
         return {}
     recalls = np.array(recall, dtype=np.float64)
@@ -212,8 +213,7 @@ def _label_clients(axes: Axes, clients: list[int], names: Mapping[int, str]) -> 
 
 def label_figures(run: Run) -> Drawings:
     """Figures about labels: scores per source and per client, and errors of the most confident."""
-    scores = run.labels or {}
-    scored = scored_sources(scores)
+    scores, scored = run.labels, scored_sources(run.labels)
     if not scored:
         return {}
     source, first = next(iter(scored.items()))
@@ -222,48 +222,48 @@ def label_figures(run: Run) -> Drawings:
         "label_clients": partial(clients_figure, scores, run.owners),
         "label_coverage": partial(coverage_figure, scores),
     }
-    if matrix := first.get("confusion"):
-        label = f"labels {source_in_words(source, scores['points'])}"
+    if matrix := first.confusion:
+        label = f"labels {source_in_words(source, scores.points)}"
         names = run.names_of(len(matrix))
         drawn["label_confusion"] = partial(confusion_figure, matrix, names, label)
     return drawn
 
 
 @plain()
-def accuracy_figure(scores: Mapping[str, Any], part: Figure | None = None) -> Figure:
+def accuracy_figure(scores: LabelScores, part: Figure | None = None) -> Figure:
     """Percent of correct labels, over points and balanced over classes, for each source."""
     scored = scored_sources(scores)
     figure = new_figure(7.2, 1.3 + 0.62 * len(scored), part)
     axes = style(figure.add_subplot())
     kinds = {
-        "over all points": [100 - score["error"] for score in scored.values()],
-        "mean over classes (balanced)": [score["balanced_accuracy"] for score in scored.values()],
+        "over all points": [100 - (score.error or 0) for score in scored.values()],
+        "mean over classes (balanced)": [score.balanced_accuracy or 0 for score in scored.values()],
     }
     for index, (label, values) in enumerate(kinds.items()):
         positions = np.arange(len(scored)) + (index - 0.5) * 0.36
         bars = axes.barh(positions, values, 0.36, color=COLORS[index], label=label)
         axes.bar_label(bars, fmt="%.1f", padding=3, fontsize=9, color=INK)
-    names = [source_in_words(name, scores["points"]) for name in scored]
+    names = [source_in_words(name, scores.points) for name in scored]
     axes.set_yticks(range(len(scored)), names)
     axes.set_ylim(len(scored) - 0.45, -0.55)  # the first source on top
     axes.set_xlim(0, 109)  # with space for the numbers
     axes.set_xticks(range(0, 101, 20))
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("points labeled rightly (%)")
-    set_title(figure, "Accuracy of labels", f"{scores['points']} points")
+    set_title(figure, "Accuracy of labels", f"{scores.points} points")
     legend_below(figure)
     return figure
 
 
 @plain()
-def clients_figure(scores: Mapping[str, Any], names: Mapping[int, str]) -> Figure:
+def clients_figure(scores: LabelScores, names: Mapping[int, str]) -> Figure:
     """Percent of correct labels per client: across clients, and within the client if measured;
     ``names`` of their owners."""
     scored = scored_sources(scores)
     first = XCLP if XCLP in scored else next(iter(scored))
     right = pd.DataFrame(
         {
-            source: {one["id"]: 100 - one["error"] for one in scored[source].get("clients", ())}
+            source: {one.id: 100 - (one.error or 0) for one in scored[source].clients}
             for source in dict.fromkeys([first, LOCAL_LP])
             if source in scored
         }
@@ -281,25 +281,26 @@ def clients_figure(scores: Mapping[str, Any], names: Mapping[int, str]) -> Figur
         axes.plot(at, right[source], **look)
     _label_clients(axes, right["id"].tolist(), names)
     axes.set(ylim=(-3, 103), ylabel="points labeled rightly (%)")
-    set_title(figure, "Accuracy at each client", f"{scores['points']} points")
+    set_title(figure, "Accuracy at each client", f"{scores.points} points")
     legend_below(figure)
     return figure
 
 
 @plain()
-def coverage_figure(scores: Mapping[str, Any], part: Figure | None = None) -> Figure:
+def coverage_figure(scores: LabelScores, part: Figure | None = None) -> Figure:
     """Percent of wrong labels among the most confident points, over the fraction of points."""
     figure = new_figure(7.2, 4.0, part)
     axes = style(figure.add_subplot())
     highest = 1.0
     for name, source in scored_sources(scores).items():
         look = line_look(SOURCES.index(name)) | {"marker": "", "linewidth": 1.8}
-        shares, errors = 100 * np.asarray(source["coverage"]["share"]), source["coverage"]["error"]
-        axes.plot(shares, errors, label=source_in_words(name, scores["points"]), **look)
+        covered = source.coverage or Coverage(share=[], error=[])
+        shares, errors = 100 * np.asarray(covered.share), covered.error
+        axes.plot(shares, errors, label=source_in_words(name, scores.points), **look)
         highest = max(highest, *errors)
     axes.set(xlim=(0, 100), ylim=(0, 1.05 * highest))
     axes.set_xlabel("share of points, the most confident first (%)")
     axes.set_ylabel("labels that are wrong or missing (%)")
-    set_title(figure, "Error among the most confident", f"{scores['points']} points")
+    set_title(figure, "Error among the most confident", f"{scores.points} points")
     legend_below(figure)
     return figure

@@ -27,8 +27,9 @@ from fedul_flwr.config.run_config import LOCATION_SETTINGS, default_flat
 from fedul_flwr.config.shared import RUN
 from fedul_flwr.config.user_files import reason, regular_file
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE
+from fedul_flwr.data.run_files.parts import Measured, Summary
 from fedul_flwr.data.run_files.records import owner_rows
-from fedul_flwr.data.run_files.run import BEST_MODEL, CONFIG, Run, Summary
+from fedul_flwr.data.run_files.run import BEST_MODEL, CONFIG, Run
 from fedul_flwr.data.safe_files import output_file, replace_file
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.facts import NONE, facts, measure_cells
@@ -85,7 +86,7 @@ def model_card(run: Run) -> str:
             for key, value in settings.items()
             if run.settings[key] != defaults.get(key) and key not in idle
         },
-        points=summary.measures.get("best", {}).get("points"),
+        points=summary.measures.get("best", Measured()).points,
         measures=_measures(summary),
         software=", ".join(software),
     )
@@ -149,8 +150,8 @@ def _measures(summary: Summary) -> dict[str, str]:
     error = summary.test_error
     if error is None:
         return {}
-    cells = measure_cells({**summary.entries, "error": error})
-    if points := summary.measures.get("best", {}).get("points"):
+    cells = measure_cells(Measured.model_validate({**summary.entries, "error": error}))
+    if points := summary.measures.get("best", Measured()).points:
         # Half of the normal 95 % confidence interval of an error on that many points.
         half = 196 * math.sqrt(error / 100 * (1 - error / 100) / points)
         cells["error (%)"] += f" ± {half:.2f} by the number of test points"

@@ -378,7 +378,7 @@ def run_figures(run: Run) -> Drawings:
         drawn["time_traffic"] = partial(time_traffic_figure, run)
     drawn |= measure_figures(run)
     if accuracies := client_accuracies(run):
-        label = f"test points, round {(run.measures or {})['best']['round']}"
+        label = f"test points, round {run.measures['best'].round}"
         drawn["client_accuracy"] = partial(client_accuracy_figure, accuracies, label, run.owners)
     chosen = [next((n for n in panel if n in drawn), "") for panel in _SUMMARY[run.trains]]
     if panels := {name: drawn[name] for name in chosen if name}:

@@ -17,10 +17,10 @@ from fedul_flwr.config.run_config import LOCATION_SETTINGS, RESOLVED_SETTINGS, d
 from fedul_flwr.config.user_files import read_text
 from fedul_flwr.data.run_files.label_files import scored_sources
 from fedul_flwr.data.run_files.records import ClientRecord, dotted, number
-from fedul_flwr.data.run_files.run import DISCLOSURES, PERSONAL, Run, distinct_labels
+from fedul_flwr.data.run_files.run import Run, distinct_labels
 from fedul_flwr.data.safe_files import output_file, write_atomically
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.facts import NONE, damaged, facts, measure_cells
+from fedul_flwr.results.facts import NONE, facts, measure_cells
 from fedul_flwr.results.figure_style import draw_svg
 from fedul_flwr.results.measure_plots import client_accuracies
 from fedul_flwr.results.model_file import render
@@ -38,25 +38,20 @@ _PREDICTIONS = {
 
 def measure_rows(run: Run) -> Rows:
     """One row for each kind of predictions that was measured on the test set."""
-    measures = run.measures or {}
     return [
-        {
-            "predictions of": words,
-            "round": str(measures[key]["round"]),
-            **measure_cells(measures[key]),
-        }
+        {"predictions of": words, "round": str(one.round), **measure_cells(one)}
         for key, words in _PREDICTIONS.items()
-        if key in measures
+        if (one := run.measures.get(key))
     ]
 
 
 def class_rows(run: Run) -> Rows:
     """One row per class: points, recall, precision; of the best round, or of clients' labels."""
-    sources = [one for one in scored_sources(run.labels or {}).values() if "confusion" in one]
-    measured = (run.measures or {}).get("best") or next(iter(sources), None)
+    sources = [one for one in scored_sources(run.labels).values() if one.confusion]
+    measured = run.measures.get("best") or next(iter(sources), None)
     if measured is None:
         return []
-    matrix = measured["confusion"]
+    matrix = measured.confusion
     return [
         {
             "class": name,
@@ -65,7 +60,7 @@ def class_rows(run: Run) -> Rows:
             "precision (%)": _percent(precision),
         }
         for name, row, recall, precision in zip(
-            *(run.names_of(len(matrix)), matrix, measured["recall"], measured["precision"]),
+            *(run.names_of(len(matrix)), matrix, measured.recall, measured.precision),
             strict=True,
         )
     ]
@@ -156,7 +151,7 @@ def tables_of(run: Run) -> dict[str, Any]:
         "directory": str(run.path),
         "finished": run.finished,
         "error": run.error,
-        "scored": run.trains or bool(scored_sources(run.labels or {})),
+        "scored": run.trains or bool(scored_sources(run.labels)),
         "warnings": summary.warnings,
         "measures": _filled(measure_rows(run)),
         "personal": _filled(personal_rows(run)),
@@ -177,18 +172,17 @@ def _owners(run: Run) -> dict[str, Any] | None:
         return None
     name = str(run.settings.get("method"))
     method = METHODS.get(name)
-    words = {"what": "what left each owner", "reader": "who sees it", "often": "when"}
-    with damaged(run.path / DISCLOSURES):
-        return {
-            "method": name,
-            "line": method.line if method else "",
-            "needs": method.needs if method else "",
-            "sent": [
-                {words[key]: str(entry[key]) for key in words} for entry in run.disclosures["sent"]
-            ],
-            "unprotected": [str(sentence) for sentence in run.disclosures["unprotected"]],
-            "settings": str(run.disclosures.get("settings", "")),
-        }
+    return {
+        "method": name,
+        "line": method.line if method else "",
+        "needs": method.needs if method else "",
+        "sent": [
+            {"what left each owner": one.what, "who sees it": one.reader, "when": one.often}
+            for one in run.disclosures.sent
+        ],
+        "unprotected": run.disclosures.unprotected,
+        "settings": run.disclosures.settings,
+    }
 
 
 def _points(shape: Sequence[int]) -> str:
@@ -217,20 +211,18 @@ def _client_text(client: int, names: Mapping[int, str]) -> str:
 
 def personal_rows(run: Run) -> Rows:
     """One row per client of a simulation: errors of the global and of its personal model."""
-    names = run.owners
-    with damaged(run.path / PERSONAL):
-        return [
-            {
-                "client": _client_text(row["client"], names),
-                "global, test points (%)": _percent(row.get("global_test_error")),
-                "personal, test points (%)": _percent(row.get("test_error")),
-                "global, labels set aside (%)": _percent(row["global_error"]),
-                "personal, labels set aside (%)": _percent(row["error"]),
-                "labels set aside": str(row["labels_aside"] or NONE),
-                "differs": "yes" if row["differs"] else row["missing"] or "no",
-            }
-            for row in (run.personal or {"clients": []})["clients"]
-        ]
+    return [
+        {
+            "client": _client_text(one.client, run.owners),
+            "global, test points (%)": _percent(one.global_test_error),
+            "personal, test points (%)": _percent(one.test_error),
+            "global, labels set aside (%)": _percent(one.global_error),
+            "personal, labels set aside (%)": _percent(one.error),
+            "labels set aside": str(one.labels_aside or NONE),
+            "differs": "yes" if one.differs else one.missing or "no",
+        }
+        for one in (run.personal.clients if run.personal else ())
+    ]
 
 
 def _filled(rows: Rows) -> Rows:

@@ -41,8 +41,8 @@ def show_run(run: Run) -> RenderableType:
     parts: list[RenderableType] = [title, _rounds(run), _owners(run)]
     sent = sum(int(line["bytes_up"]) for line in run.lines)
     parts.append(Text(f"Sent by all clients so far: {format_bytes(sent)}"))
-    for entry in (run.disclosures or {}).get("sent", ()):
-        parts.append(Text(f"  {entry['what']}: to {entry['reader']}; {entry['often']}"))
+    for entry in run.disclosures.sent if run.disclosures else ():
+        parts.append(Text(f"  {entry.what}: to {entry.reader}; {entry.often}"))
     return Group(*parts)
 
 

@@ -19,6 +19,7 @@ from torch.nn import functional
 from fedul_flwr.arrays import Arrays, Floats, Ints
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.class_priors import estimate_prior, reweigh
+from fedul_flwr.data.run_files.parts import Measured
 from fedul_flwr.data.run_files.records import best_line, refuse_other_keys
 from fedul_flwr.data.run_files.run import BEST_MODEL, HAS_STATE, TEMPERATURE, TRAINED_FOR, Run
 from fedul_flwr.data.seeds import stream
@@ -31,7 +32,6 @@ from fedul_flwr.run.measures import (
     BINS,
     DETAILS,
     NUMBERS,
-    Measured,
     balanced_accuracy,
     confusion,
     measures,
@@ -378,20 +378,17 @@ def measure_models(
     else:
         logits = evaluator.logits(recorder.run.load_model(LAST_MODEL)[0], test)
         posteriors[LAST] = softmax(logits, axis=1)
-    measured: dict[str, Measured] = {
-        key: {"round": (last if key == LAST else best)["round"], **measures(rows, test.labels)}
+    measured = {
+        key: Measured(round=(last if key == LAST else best)["round"], **measures(rows, test.labels))
         for key, rows in posteriors.items()
     }
-    about |= {key: measured[BEST][key] for key in NUMBERS if key != "error"}
+    about |= measured[BEST].model_dump(include={*NUMBERS} - {"error"})
     about["ece_bins"] = BINS
     if 0 < num_shares <= len(test.labels):
         wrong = posteriors[BEST].argmax(axis=1) != test.labels
         drawn = stream(settings.seed, "test shares").permutation(len(wrong))
         shares = np.array_split(wrong[drawn], num_shares)
         about["test_error_by_share"] = [100 * float(share.mean()) for share in shares]
-    about["measures"] = {
-        key: {part: value for part, value in one.items() if part not in DETAILS}
-        for key, one in measured.items()
-    }
+    about["measures"] = {key: one.model_dump(exclude={*DETAILS}) for key, one in measured.items()}
     recorder.run.store(measures=measured)
     return about

@@ -14,6 +14,7 @@ from fedul_flwr.arrays import Arrays
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.label_files import XCLP
+from fedul_flwr.data.run_files.parts import LabelScore
 from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.bases import build_base
@@ -75,16 +76,17 @@ def label(grid: Grid, settings: RunConfig, run: Run, callbacks: Callbacks) -> No
     write_reports(run, strategy.registry.reports, data)
     names = data.shape.class_names
     scores = score_labels(run.memory, setup.label_truths(data), len(names))
-    if scores:
+    if scores.sources:
         run.store(labels=scores)
-    if XCLP in scores.get("sources", {}) and "confusion" in scores["sources"][XCLP]:
-        matrix = np.asarray(scores["sources"][XCLP]["confusion"])
-        text = one_class_warning(matrix, names, "Propagation across clients", "scored points")
+    if matrix := scores.sources.get(XCLP, LabelScore()).confusion:
+        text = one_class_warning(
+            np.asarray(matrix), names, "Propagation across clients", "scored points"
+        )
         if text:
             log(WARNING, "%s", text)
             warnings.append(text)
     about = {"num_clients": len(nodes), "warnings": warnings, "seconds_total": time.time() - began}
-    summarize_labels(run, settings, strategy.record, scores, about)
+    summarize_labels(run, settings, strategy.record, about)
     callbacks.end(run.outcome.entries)
 
 

@@ -21,6 +21,7 @@ from fedul_flwr.data.run_files.label_files import (
     pseudo_labels_file,
     read_labels,
 )
+from fedul_flwr.data.run_files.parts import ClientScore, Coverage, LabelScore, LabelScores
 from fedul_flwr.data.split import LabelTruth, SetTruth
 from fedul_flwr.data.types import UNLABELED, Propagated
 from fedul_flwr.federated.messages import PRIOR_FIT
@@ -32,10 +33,8 @@ DETAILS = ("confusion", "reliability")
 NUMBERS = ("error", "balanced_accuracy", "auc", "ece", "nll", "brier")
 """Entries of :func:`measures` that are one number."""
 
-Measured = dict[str, Any]
 
-
-def measures(probabilities: Floats, labels: Ints) -> Measured:
+def measures(probabilities: Floats, labels: Ints) -> dict[str, Any]:
     """All measures of predictions: a point gets the class of its largest probability.
 
     Parameters
@@ -59,7 +58,7 @@ def measures(probabilities: Floats, labels: Ints) -> Measured:
     num_classes = probabilities.shape[1]
     predicted = probabilities.argmax(axis=1)
     matrix = confusion(labels, predicted, num_classes)
-    measured: Measured = {
+    measured: dict[str, Any] = {
         "points": len(labels),
         "error": 100 * float(np.mean(predicted != labels)),
         **per_class(matrix),
@@ -138,7 +137,7 @@ def prior_error(matrix: Ints, prior: Floats) -> float | None:
     return float(np.average(100 - recalls(matrix)[occurs], weights=prior[occurs]))
 
 
-def per_class(matrix: Ints) -> Measured:
+def per_class(matrix: Ints) -> dict[str, Any]:
     """``balanced_accuracy``, ``recall`` and ``precision`` of a confusion matrix."""
     return {
         "balanced_accuracy": balanced_accuracy(matrix),
@@ -274,7 +273,7 @@ def risk_coverage(confidence: Floats, right: Floats, at: int = 100) -> tuple[Flo
     return counts / len(order), 100 * (1 - errors[counts - 1] / counts)
 
 
-def score_labels(folder: Path, truths: Sequence[LabelTruth], num_classes: int) -> dict[str, Any]:
+def score_labels(folder: Path, truths: Sequence[LabelTruth], num_classes: int) -> LabelScores:
     """Compare the files of labels of a simulation's clients with true labels.
 
     Only new points count if there are some (``labels.new-fraction``), else all unlabeled ones.
@@ -297,7 +296,8 @@ def score_labels(folder: Path, truths: Sequence[LabelTruth], num_classes: int) -
         }
         if labels:
             sources[source] = _scored(labels, num_classes)
-    return {"points": "new" if only_new else "unlabeled", "sources": sources} if sources else {}
+    points = "new" if only_new else "unlabeled"
+    return LabelScores(points=points, sources=sources) if sources else LabelScores()
 
 
 def score_pseudo_labels(
@@ -337,29 +337,28 @@ def _of_truth(file: Path, truth: LabelTruth, *, only_new: bool) -> tuple[Propaga
     return chosen, truth.labels[positions[counts]]
 
 
-def _scored(labels: Mapping[int, tuple[Propagated, Ints]], num_classes: int) -> dict[str, Any]:
+def _scored(labels: Mapping[int, tuple[Propagated, Ints]], num_classes: int) -> LabelScore:
     assigned = np.concatenate([propagated.labels for propagated, _ in labels.values()])
     confidence = np.concatenate([propagated.confidence for propagated, _ in labels.values()])
     truth = np.concatenate([true for _, true in labels.values()])
     overall = score(assigned, truth)
     if overall is None:
-        return {"clients": []}
+        return LabelScore(clients=[])
     is_labeled = truth != UNLABELED
     matrix = confusion(truth[is_labeled], assigned[is_labeled], num_classes)
     shares, errors = risk_coverage(
         confidence[is_labeled], (assigned == truth)[is_labeled].astype(np.float64)
     )
-    return {
-        **overall._asdict(),
-        **per_class(matrix),
-        "confusion": matrix.tolist(),
-        "coverage": {"share": shares.tolist(), "error": errors.tolist()},
-        "clients": [
-            {"id": client, **propagated._asdict()}
+    return LabelScore(
+        **{**overall._asdict(), **per_class(matrix)},
+        confusion=matrix.tolist(),
+        coverage=Coverage(share=shares.tolist(), error=errors.tolist()),
+        clients=[
+            ClientScore(id=client, **propagated._asdict())
             for client, (labels_here, true) in labels.items()
             if (propagated := score(labels_here.labels, true)) is not None
         ],
-    }
+    )
 
 
 def score_priors(folder: Path, server_round: int, truths: Sequence[SetTruth]) -> dict[str, Any]:

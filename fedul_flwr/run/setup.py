@@ -24,7 +24,8 @@ from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.config.shared import HUB, PRETRAINED, is_function, name_texts, split_side
 from fedul_flwr.config.trusted_modules import remember_run
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, run_columns, unnamed_columns
-from fedul_flwr.data.run_files.run import BEST_MODEL, SPLIT, DataInfo, Run
+from fedul_flwr.data.run_files.parts import DataInfo, Disclosed, Disclosures
+from fedul_flwr.data.run_files.run import BEST_MODEL, SPLIT, Run
 from fedul_flwr.data.run_files.store import describe_environment
 from fedul_flwr.data.safe_files import require_whole, write_atomically
 from fedul_flwr.data.split import LabelTruth, SetTruth
@@ -223,11 +224,11 @@ def describe(
     del flat["resume"]
     if data.split is None and not data.client_data:
         sent = [
-            {"what": entry.part.says, "reader": entry.part.reader, "often": entry.often}
+            Disclosed(what=entry.part.says, reader=entry.part.reader, often=entry.often)
             for entry in disclosures(settings)
         ]
-        disclosed = {"settings": digest, "sent": sent, "unprotected": [*unprotected(settings)]}
-        run.store(disclosures=disclosed)
+        not_protected = [*unprotected(settings)]
+        run.store(disclosures=Disclosures(settings=digest, sent=sent, unprotected=not_protected))
     names, columns = data.shape.class_names, data.shape.columns
     if columns is not None and not (run.path / COLUMNS_FILE).exists():
         (run.path / COLUMNS_FILE).write_text(columns.to_json(), encoding="utf-8")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.data.run_files.label_files import XCLP
+from fedul_flwr.data.run_files.parts import LabelScore, Summary
 from fedul_flwr.data.run_files.records import incidents, name_taken, rounds_of_owners
-from fedul_flwr.data.run_files.run import Run, Summary
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.results.model_file import MODEL_CARD, model_card
 from fedul_flwr.run.callbacks import Callback
 
@@ -76,12 +77,11 @@ def summarize_labels(
     run: Run,
     settings: RunConfig,
     record: RoundRecord,
-    scores: Mapping[str, Any],
     about: Mapping[str, Any],
 ) -> None:
     """Write the summary of a run that labeled its clients' points."""
-    sources = scores.get("sources", {})
-    errors = {source: score.get("error") for source, score in sources.items()}
+    sources = run.labels.sources
+    errors = {source: score.error for source, score in sources.items()}
     summary = Summary.model_validate(
         {
             "status": "completed",
@@ -93,8 +93,8 @@ def summarize_labels(
             "answered_clients": record.clients,
             "seed": settings.seed,
             "test_error": errors.get(XCLP),
-            "balanced_accuracy": sources.get(XCLP, {}).get("balanced_accuracy"),
-            "scored_points": scores.get("points"),
+            "balanced_accuracy": sources.get(XCLP, LabelScore()).balanced_accuracy,
+            "scored_points": run.labels.points or None,
             "errors": errors,
             **about,
             "bytes_up": record.up.total(),

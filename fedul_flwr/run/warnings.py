@@ -182,8 +182,8 @@ class Warnings(Callback):
         texts += training_warnings(run.lines, self._settings.method).values()
         texts.append(self._shares())
         self._say({"shares": texts[-1]})
-        if best := (run.measures or {}).get("best"):
-            model, matrix = f"The model of round {best['round']}", np.asarray(best["confusion"])
+        if best := run.measures.get("best"):
+            model, matrix = f"The model of round {best.round}", np.asarray(best.confusion)
             texts.append(one_class_warning(matrix, self._class_names, model, "test points"))
             self._say({"one class": texts[-1]})
         return [text for text in texts if text]

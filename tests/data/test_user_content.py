@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.data.run_files.run import Run, Summary
+from fedul_flwr.data.run_files.parts import Summary
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.data.user_content import changed_content, user_content
 from fedul_flwr.experiments.trial import check_unchanged, prepare_directory
 from fedul_flwr.experiments.trial_plan import make_plan

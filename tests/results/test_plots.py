@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 
+from fedul_flwr.data.run_files.parts import LabelScores
 from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.results.figure_style import draw_svg
 from fedul_flwr.results.measure_plots import (
@@ -198,12 +199,13 @@ def test_clients_with_an_owner_have_its_name(tmp_path: Path) -> None:
 
 def test_figures_of_labels_are_the_scores() -> None:
     scores = label_scores(6)
-    (axes,) = accuracy_figure(scores).axes
+    parsed = LabelScores.model_validate(scores)
+    (axes,) = accuracy_figure(parsed).axes
     plain, balanced = ([bar.get_width() for bar in group] for group in axes.containers)
     sources = scores["sources"].values()
     assert plain == [100 - source["error"] for source in sources]
     assert balanced == [source["balanced_accuracy"] for source in sources]
-    (axes,) = coverage_figure(scores).axes
+    (axes,) = coverage_figure(parsed).axes
     for line, source in zip(axes.get_lines(), sources, strict=True):
         np.testing.assert_allclose(line.get_xdata(), 100 * np.array(source["coverage"]["share"]))
         np.testing.assert_allclose(line.get_ydata(), source["coverage"]["error"])
@@ -234,7 +236,9 @@ def test_given_a_confusion_then_cells_have_percent_of_each_classs_points() -> No
 
 def test_given_predictions_before_and_after_scaling_then_both_are_there_with_their_ece() -> None:
     found = {"best": measured(3), "unscaled": measured(3, 0.2), "last": measured(3)}
-    figure = measure_figures(Run(path=Path(), measures=found))["reliability"]()
+    figure = measure_figures(Run.model_validate({"path": Path(), "measures": found}))[
+        "reliability"
+    ]()
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == [
         "accuracy = confidence",

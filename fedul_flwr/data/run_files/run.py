@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,17 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError
 
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import METRICS as METRICS
 from fedul_flwr.config.user_files import read_object, read_text
+from fedul_flwr.data.run_files.parts import (
+    DataInfo,
+    Disclosures,
+    LabelScores,
+    Measured,
+    Personal,
+    Summary,
+)
 from fedul_flwr.data.run_files.records import (
     CRITERION,
     ClientRecord,
     Federation,
-    Rounds,
     best_line,
     incidents,
     number,
@@ -56,8 +62,6 @@ TEMPERATURE = "temperature"
 SPLIT, SPLIT_PICTURE = "split.npz", "split.png"
 PERSONAL_MODEL = "personal.safetensors"
 """File of each personal model of a simulation."""
-LARGEST_POINT = 2**28
-"""Most numbers of a point, and most classes, that a run's files may name."""
 _FILES = {
     **dict.fromkeys(("settings", "content", "data"), CONFIG),
     "federation": FEDERATION,
@@ -78,155 +82,6 @@ def state_file(round_number: int) -> str:
     return f"state-{round_number}.safetensors"
 
 
-class DataInfo(BaseModel):
-    """What a run says of its data.
-
-    Attributes
-    ----------
-    input_shape : of a point: ``(height, width, channels)``, ``(d,)`` of a vector, ``()`` of a text.
-    columns : names of a vector's numbers, if it has some.
-    class_names : K names.
-    num_clients : of a simulation; ``None`` in any other run.
-    test_prior : ``(K,)``, class priors that the model is trained for.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    input_shape: tuple[StrictInt, ...] | None = None
-    columns: tuple[str, ...] | None = None
-    num_classes: StrictInt = 0
-    class_names: tuple[str, ...] = ()
-    num_clients: int | None = None
-    test_prior: tuple[float, ...] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _named(cls, values: Any) -> Any:
-        """Name classes by their numbers where their names are missing."""
-        if not isinstance(values, dict):
-            return values
-        values = {key: value for key, value in values.items() if value is not None}
-        names, count = values.get("class_names"), values.get("num_classes")
-        if isinstance(names, list | tuple) and count in (None, len(names)):
-            return values | {"class_names": [*map(str, names)], "num_classes": len(names)}
-        shown = range(count) if isinstance(count, int) and count <= LARGEST_POINT else ()
-        return values | {"class_names": [*map(str, shown)]}
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it says what a model takes and returns."""
-        shape = self.input_shape
-        is_point = shape is not None and len(shape) in (0, 1, 3) and all(n > 0 for n in shape)
-        sizes = (math.prod(shape or ()), self.num_classes)
-        return is_point and all(1 <= n <= LARGEST_POINT for n in sizes)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of a point, ``()`` where it is not known."""
-        return self.input_shape or ()
-
-
-class PersonalSummary(BaseModel):
-    """Mean errors (percent) of personal models and of the run's model, where they are known."""
-
-    kind: str
-    round: int
-    failures: int = 0
-    bytes_up: int = 0
-    bytes_down: int = 0
-    measured_on: str | None = None
-    clients: int = 0
-    error: float | None = None
-    global_error: float | None = None
-    better: int = 0
-    worse: int = 0
-
-
-class PriorFit(BaseModel):
-    """Sets whose class priors were checked, those that do not fit, and mean distances."""
-
-    sets: int = 0
-    misfits: int = 0
-    told_distance: float | None = None
-    found_distance: float | None = None
-    misfit_distance: float | None = None
-
-
-class Summary(BaseModel):
-    """What came of a run: errors in percent, times in seconds, traffic in bytes.
-
-    Entries of stages of somebody's own are in it under their names, too. An entry that a run does
-    not have is not in its file.
-    """
-
-    model_config = ConfigDict(extra="allow")
-
-    status: str = ""
-    method: str = ""
-    base: str | None = None
-    model: str | None = None
-    dataset: str | None = None
-    secure: str | None = None
-    partition: str | None = None
-    num_clients: int | None = None
-    answered_clients: int | None = None
-    rounds: int | None = None
-    seed: int | None = None
-    selection: str | None = None
-    evaluate: str | None = None
-    best_round: int | None = None
-    test_error: float | None = None
-    final_test_error: float | None = None
-    validation_error: float | None = None
-    start_test_error: float | None = None
-    start_validation_error: float | None = None
-    test_prior: list[float] | None = None
-    test_prior_source: str | None = None
-    validation_balanced_error: float | None = None
-    validation_prior_error: float | None = None
-    temperature: float | None = None
-    test_prior_estimate: list[float] | None = None
-    test_error_reweighed: float | None = None
-    balanced_accuracy: float | None = None
-    auc: float | None = None
-    ece: float | None = None
-    nll: float | None = None
-    brier: float | None = None
-    ece_bins: int | None = None
-    test_error_by_share: list[float] | None = None
-    measures: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    scored_points: str | None = None
-    errors: dict[str, float | None] = Field(default_factory=dict)
-    prior_fit: PriorFit = PriorFit()
-    epsilon: float | None = None
-    delta: float | None = None
-    releases: int | None = None
-    epsilon_covers: str | None = None
-    budget_exhausted: bool = False
-    stopped_early: bool = False
-    personal: PersonalSummary | None = None
-    warnings: list[str] = Field(default_factory=list)
-    seconds_total: float | None = None
-    seconds_per_round: float | None = None
-    seconds_waiting: float | None = None
-    bytes_up: int | None = None
-    bytes_down: int | None = None
-    percent_up: float | None = None
-    percent_down: float | None = None
-    nonzero_up_percent: float | None = None
-    nonzero_down_percent: float | None = None
-    released_down_percent: float | None = None
-    failures: int | None = None
-    failed: Rounds = Field(default_factory=dict)
-    away: Rounds = Field(default_factory=dict)
-    owners: Rounds = Field(default_factory=dict)
-
-    @property
-    def entries(self) -> dict[str, Any]:
-        """What is in its file."""
-        return self.model_dump(exclude_unset=True)
-
-
 class Run(BaseModel):
     """One run: what it is, its rounds, what came of it, and the files of all that.
 
@@ -241,8 +96,8 @@ class Run(BaseModel):
     lines : a mapping for each round, in the order of the rounds, every round once.
     summary : what came of it; None while it is unfinished.
     error : why the run ended early, ``error.txt``; None if it did not.
-    labels : scores of labels that clients gave their points; None without any.
-    measures : all measures on the test set; None without any.
+    labels : scores of labels that clients gave their points, if they are known.
+    measures : all measures on the test set, by the predictions that were measured.
     disclosures : of a run among owners, what left each of them; None in a simulation.
     personal : errors of a simulation's personal models; None without any.
     check : raises an error if the directory is no longer this run's.
@@ -257,10 +112,10 @@ class Run(BaseModel):
     federation: Federation | None = None
     environment: dict[str, Any] = Field(default_factory=dict)
     error: str | None = None
-    labels: dict[str, Any] | None = None
-    measures: dict[str, Any] | None = None
-    disclosures: dict[str, Any] | None = None
-    personal: dict[str, Any] | None = None
+    labels: LabelScores = LabelScores()
+    measures: dict[str, Measured] = Field(default_factory=dict)
+    disclosures: Disclosures | None = None
+    personal: Personal | None = None
     check: Callable[[], None] = lambda: None
 
     @classmethod
@@ -425,13 +280,8 @@ class Run(BaseModel):
         for name, part in parts.items():
             setattr(self, name, part)
         for file in dict.fromkeys(_FILES[name] for name in parts):
-            written = {
-                name: part.model_dump(exclude_unset=file == SUMMARY)
-                if isinstance(part := getattr(self, name), BaseModel)
-                else part
-                for name in _FILES
-                if _FILES[name] == file
-            }
+            of_file = {name for name in _FILES if _FILES[name] == file}
+            written = self.model_dump(include=of_file, exclude_unset=True)
             content = written if file == CONFIG else next(iter(written.values()))
             text = json.dumps(content, indent=None if file in _IN_ONE_LINE else 2)
             self.write_text(file, text + "\n")

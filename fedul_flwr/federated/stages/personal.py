@@ -16,6 +16,7 @@ from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.methods import PARTLY_LABELED, find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.local_data import own_data, refuse_unwritable
+from fedul_flwr.data.run_files.parts import Personal as Errors
 from fedul_flwr.data.run_files.run import PERSONAL_MODEL
 from fedul_flwr.data.safe_files import load_arrays_of, save_arrays
 from fedul_flwr.data.seeds import stream
@@ -91,7 +92,7 @@ class AtServer(ServerStage):
             row["test_error"] = run.error(client, arrays | tuned)
             row["global_test_error"] = run.error(client, arrays)
             rows.append(row)
-        run.directory.store(personal={**about, "clients": rows})
+        run.directory.store(personal=Errors.model_validate({**about, "clients": rows}))
         return {"personal": about | _compared(rows)}
 
 
