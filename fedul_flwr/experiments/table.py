@@ -6,6 +6,7 @@ ending, is its name: ``fedul/table-1`` is ``fedul/table_1.py``.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -123,10 +124,10 @@ class Table:
         """Names of all rows in the order in which the columns have them."""
         return list(dict.fromkeys(row for one in self.by_size["full"].values() for row in one.rows))
 
-    def figure(self, measure: str, column: str, row: str) -> tuple[float | None, float | None]:
-        """The paper's mean and standard deviation; None where it has none."""
-        value = self.paper.get(measure, {}).get(column, {}).get(row)
-        return value if isinstance(value, tuple) else (value, None)
+    def figure(self, measure: str, column: str, row: str) -> tuple[float, float]:
+        """The paper's mean and standard deviation; NaN where it has none."""
+        value = self.paper.get(measure, {}).get(column, {}).get(row, math.nan)
+        return value if isinstance(value, tuple) else (value, math.nan)
 
 
 def figures_of(
