@@ -144,7 +144,7 @@ FEDLLP = kit.Method(
     needs="unlabeled sets with known class shares at clients",
     paper="Dulac-Arnold et al. 2019, as in Lu et al., ICLR 2022, arXiv:2204.03304",
     client=FedLLPClient,
-    settings=(kit.AdmissionSettings, FedLLPSettings, kit.DPSettings),
+    settings=(kit.AdmissionSettings, FedLLPSettings),
 )
 
 
@@ -154,5 +154,5 @@ FEDLLP_VAT = kit.Method(
     needs="unlabeled sets with known class shares at clients",
     paper="Tsai and Lin 2020, as in Lu et al., ICLR 2022, arXiv:2204.03304",
     client=FedLLPVATClient,
-    settings=(kit.AdmissionSettings, FedLLPSettings, FedLLPVATSettings, kit.DPSettings),
+    settings=(kit.AdmissionSettings, FedLLPSettings, FedLLPVATSettings),
 )

@@ -73,5 +73,5 @@ METHOD = kit.Method(
     needs="unlabeled sets with known class shares at clients",
     paper="Ma et al., CVPR Findings 2026 (LLP-DC), each client its own sets",
     client=FedLLPDCClient,
-    settings=(kit.AdmissionSettings, FedLLPSettings, FedLLPDCSettings, kit.DPSettings),
+    settings=(kit.AdmissionSettings, FedLLPSettings, FedLLPDCSettings),
 )

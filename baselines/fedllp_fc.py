@@ -94,5 +94,5 @@ METHOD = kit.Method(
     needs="unlabeled sets with known class shares at clients, at least as many sets as classes",
     paper="Zhang, Wang and Scott, NeurIPS 2022 (LLPFC), each client its own sets",
     client=FedLLPFCClient,
-    settings=(kit.AdmissionSettings, kit.DPSettings),
+    settings=kit.AdmissionSettings,
 )

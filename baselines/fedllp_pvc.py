@@ -45,5 +45,5 @@ METHOD = kit.Method(
     needs="unlabeled sets with class shares that are exact counts, at clients",
     paper="Ma et al., ICLR 2026 (LLP-PVC), each client its own sets",
     client=FedLLPPVCClient,
-    settings=(kit.AdmissionSettings, FedLLPSettings, kit.DPSettings),
+    settings=(kit.AdmissionSettings, FedLLPSettings),
 )

@@ -110,5 +110,5 @@ METHOD = kit.Method(
     needs="unlabeled sets with known class shares at clients",
     paper="Diao et al. 2021, as in Lu et al., ICLR 2022, arXiv:2204.03304",
     client=FedPLClient,
-    settings=(kit.AdmissionSettings, FedPLSettings, kit.DPSettings),
+    settings=(kit.AdmissionSettings, FedPLSettings),
 )

@@ -29,7 +29,7 @@ class FedSem(kit.Strategy):
 
     def client_config(self) -> dict[str, kit.Value | kit.Floats]:
         """In a secure sum by which model points were labeled."""
-        if not self.settings.sums_updates:
+        if not kit.are_hidden(self.settings):
             return {}
         by = self.state[LABELED_WITH]
         return {LABELED_WITH: "" if by is None else by.tobytes().hex()}

@@ -132,6 +132,6 @@ METHOD = kit.Method(
     needs="labels for all points of clients, or a fraction",
     paper="McMahan et al., AISTATS 2017, arXiv:1602.05629",
     client=SupervisedClient,
-    settings=(UnlabeledSetSettings, SupervisedSettings, kit.DPSettings),
+    settings=(UnlabeledSetSettings, SupervisedSettings),
     data="labels",
 )

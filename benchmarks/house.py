@@ -106,25 +106,39 @@ def size_of_a_round(code: Mapping[str, set[str]]) -> str:
 
 
 CROSSING = {
-    "differential privacy": r"DPSettings|PrivateMean|\bdp\.[a-z]|dp\.\w+ =",
-    "secure sums": r"secure.sum|sums_updates|has_sums|SecureSums|SumMember|sums_of_sets|sum_client",
-    "standardize": r"standardize|Scaling|scaling",
-    "heads": r"HeadSettings|makes_heads|sums_heads|closed.form|head_every|HEAD\b",
-    "tracking": r"tracking\b(?!_)",
+    "differential privacy": r"DPSettings|PrivateMean|(^|[._])dp([._]|$)",
+    "secure sums": r"secure_?sum|sums_updates|has_sums|sums_of_sets|SumMember|sum_(client|server)",
+    "standardize": r"standardize|(?<!class_)scaling",
+    "heads": r"HeadSettings|makes_heads|sums_heads|closed_form|head_every",
+    "tracking": r"(^|[._])tracking$|tracked$",
 }
-"""Features, and what a file has that knows of one."""
+"""Features, and names in the code of a file that knows of one."""
+
+
+def names_in(file: Path) -> Iterator[str]:
+    """Names that the code of a module uses, without its texts and comments."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+                yield name
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.keyword(arg=str(name)):
+                yield name
+            case ast.Import(names=aliases):
+                yield from (alias.name for alias in aliases)
+            case ast.ImportFrom(module=str(module), names=aliases):
+                yield from (f"{module}.{alias.name}" for alias in aliases)
 
 
 def crossing(pattern: str) -> str:
     """Files and rooms that know of a feature."""
+    knows = re.compile(pattern, re.IGNORECASE)
     files = [
-        file
+        file.relative_to(ROOT).parts
         for package in PACKAGES
         for file in (ROOT / package).rglob("*.py")
-        if re.search(pattern, file.read_text())
+        if any(map(knows.search, names_in(file)))
     ]
-    inside = [file.relative_to(ROOT).parts for file in files]
-    rooms = {parts[1] if parts[0] == "fedul_flwr" else parts[0] for parts in inside}
+    rooms = {parts[1] if parts[0] == "fedul_flwr" else parts[0] for parts in files}
     return f"{len(files)} / {len(rooms)}"
 
 

@@ -26,7 +26,7 @@ from fedul_flwr.learning.parts import (
 )
 from fedul_flwr.learning.task import Records
 from fedul_flwr.strategies.fedmatch import FedMatchSettings
-from fedul_flwr.strategies.fedmatch_parts import decode, encode
+from fedul_flwr.strategies.fedmatch_parts import PartsTravel, decode, encode
 
 if TYPE_CHECKING:
     from torch import nn
@@ -62,7 +62,7 @@ def _metrics(
 
 def _of_part(part: str, shape: str) -> kit.Part:
     def is_sent(settings: kit.RunConfig) -> bool:
-        return part in _parts_of(settings) and not settings.sums_updates
+        return part in _parts_of(settings) and PartsTravel.is_on(settings)
 
     reader = AVERAGED if part == SIGMA else f"{AVERAGED}, and as a helper's some others"
     says = f"what has changed of the weights' part {part}"
@@ -79,7 +79,7 @@ FEDMATCH = {
     kit.ARRAYS: kit.Part(
         MODEL,
         says="both parts of the weights after local training",
-        when=lambda settings: settings.sums_updates,
+        when=lambda settings: not PartsTravel.is_on(settings),
     ),
     SIGMA: _of_part(SIGMA, WEIGHTS),
     PSI: _of_part(PSI, MODEL),
@@ -99,7 +99,7 @@ class FedMatchClient(kit.SemiSupervisedClient):
 
     def array_names(self) -> list[str]:
         """Empty, as parts travel in records of their own; in a secure sum those of the parts."""
-        if not self.settings.sums_updates:
+        if PartsTravel.is_on(self.settings):
             return []
         factor = 1.0 if self.options.decomposition else None
         model = learning.dump_arrays(self.model)
@@ -115,7 +115,7 @@ class FedMatchClient(kit.SemiSupervisedClient):
     ) -> Payload:
         """One round of local training from the parts in ``received``."""
         learning.retain_freed_memory()
-        if self.settings.sums_updates:
+        if not PartsTravel.is_on(self.settings):
             parts = unflatten(arrays)
             trained, count, metrics = self._train_parts(parts, self.round(config, {}))
             learning.release_freed_memory()

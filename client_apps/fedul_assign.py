@@ -50,5 +50,5 @@ METHOD = kit.Method(
     paper="ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
     strategy="fedul_flwr.strategies.fedul:FedULStrategy",
     client=FedULAssignClient,
-    settings=(kit.FedULSettings, FedULConsistencySettings, kit.DPSettings),
+    settings=(kit.FedULSettings, FedULConsistencySettings),
 )

@@ -108,6 +108,12 @@ class NoUpdateError(UserError):
     code = "no-update"
 
 
+class TooFewLeftError(UserError):
+    """A sum that stays closed, as a rule because fewer clients than it takes are there."""
+
+    code = "sum-stays-closed"
+
+
 class NothingToLearnError(NoUpdateError):
     """A round whose clients answered, and none of them had a point to learn from."""
 

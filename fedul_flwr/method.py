@@ -25,7 +25,6 @@ from fedul_flwr.config.method_settings import (
 )
 from fedul_flwr.config.methods import MATCHING, Method
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import CONFIDENT_SHARE, UNLABELED, Content, Value, number
 from fedul_flwr.errors import BadMessageError, UserError
@@ -37,7 +36,13 @@ from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.payload import CONFIDENT, Part, Sum, all_of
 from fedul_flwr.federated.policies import ClientPolicy, LabeledClientStages, LabelStages
 from fedul_flwr.federated.semi_supervised import SemiSupervisedClient
-from fedul_flwr.federated.stage import ClientStage, RoundAtServer, ServerStage, Stage
+from fedul_flwr.federated.stage import (
+    ClientStage,
+    RoundAtServer,
+    ServerStage,
+    Stage,
+    are_hidden,
+)
 from fedul_flwr.federated.strategy import NOT_ALONE, Strategy
 from fedul_flwr.learning.task import Batch, Batches, Round, Task, on_logits
 

@@ -196,9 +196,6 @@ def _run() -> Iterator[list[str]]:
             "--num-supernodes",
             number,
         ]
-    yield run(more=("--message-log", "data"))
-    yield run(more=("--message-log", "a-file"))
-    yield ["run", "--message-log", "log"]
     yield ["run", "--client-cpus", "0"]
     yield ["run", "--client-gpus", "-1"]
     yield ["run", "--no-such-option"]

@@ -96,7 +96,7 @@ class FedMatchStrategy(kit.Strategy):
     def returned(self) -> list[str]:
         """Parts that clients return: not sigma if only the server trains it, but in a secure sum,
         where they return what they get."""
-        at_server = learns_at_server(self.settings) and not self.settings.sums_updates
+        at_server = learns_at_server(self.settings) and PartsTravel.is_on(self.settings)
         return [part for part in self.parts if not (at_server and part == SIGMA)]
 
     @property
@@ -175,7 +175,7 @@ def shown_by_helpers(settings: kit.RunConfig) -> Iterator[str]:
 def check_settings(settings: kit.RunConfig) -> None:
     """Refuse helpers in secure sums, and steps that diverge."""
     options = settings[FedMatchSettings]
-    if settings.sums_updates and options.helpers:
+    if options.helpers and not PartsTravel.is_on(settings):
         raise kit.UserError(
             f"Setting fedmatch.helpers = {options.helpers}: a helper is a single client's "
             "model, which nobody reads with secure-sum = 'on'; choose 0.",

@@ -456,7 +456,7 @@ class PartsTravel(kit.Stage):
     @classmethod
     def is_on(cls, settings: kit.RunConfig) -> bool:
         """Unless a secure sum is all that the server reads."""
-        return not settings.sums_updates
+        return settings.secure_sum == "off"
 
 
 Float32s = NDArray[np.float32]

@@ -24,5 +24,5 @@ METHOD = kit.Method(
     paper="Lu et al., ICLR 2022, arXiv:2204.03304",
     strategy=FedULStrategy,
     client="fedul_flwr.client_apps.fedul:FedULClient",
-    settings=(kit.FedULSettings, kit.DPSettings),
+    settings=kit.FedULSettings,
 )

@@ -26,5 +26,5 @@ METHOD = kit.Method(
     paper="A Bi-Objective Optimization Approach for Enhancing FedUL, project report",
     strategy=FedULFinetune,
     client="fedul_flwr.client_apps.fedul:FedULClient",
-    settings=(kit.FedULSettings, kit.ServerTrainingSettings, kit.DPSettings),
+    settings=(kit.FedULSettings, kit.ServerTrainingSettings),
 )

@@ -63,5 +63,5 @@ METHOD = kit.Method(
     paper="A Bi-Objective Optimization Approach for Enhancing FedUL, project report",
     strategy=FedULMix,
     client="fedul_flwr.client_apps.fedul:FedULClient",
-    settings=(kit.FedULSettings, kit.ServerTrainingSettings, FedULMixSettings, kit.DPSettings),
+    settings=(kit.FedULSettings, kit.ServerTrainingSettings, FedULMixSettings),
 )

@@ -19,11 +19,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from fedul_flwr.api.arguments import Rules, check_parameters, flat_settings
 from fedul_flwr.api.input_data import (
-    Rules,
     as_array,
-    check_parameters,
-    flat_settings,
     is_of,
     missing_values,
     stored_points,

@@ -10,8 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from difflib import get_close_matches
-from functools import cache, partial
+from functools import partial
 from io import BytesIO
 from numbers import Real
 from pathlib import Path
@@ -21,10 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.arrays import Ints
-from fedul_flwr.config.base import AUTO, Scalar, Settings, column_name, shown
-from fedul_flwr.config.methods import Method, reference_to
-from fedul_flwr.config.run_config import default_flat
-from fedul_flwr.config.user_files import flatten, with_rounds
+from fedul_flwr.config.base import column_name
 from fedul_flwr.data.class_labels import ClassLabels, class_labels, distinct_values
 from fedul_flwr.data.columns import refuse_twice, unnamed_columns
 from fedul_flwr.data.decode import (
@@ -310,16 +306,17 @@ def _with_column(rows: Rows, name: str, values: NDArray[Any]) -> Rows:
     return rows.append_column(name, [values])
 
 
-def _write(rows: Rows, file: Path) -> None:
+def write_rows(rows: Rows, file: Path) -> Path:
+    """Write points to a file without its suffix; the path with it."""
     if isinstance(rows, dict):
         np.savez(file.with_suffix(".npz"), **rows)
-        return
+        return file.with_suffix(".npz")
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     file = file.with_suffix(".parquet")
     if not is_of(rows, "datasets", "Dataset"):
         pq.write_table(rows, file)
-        return
+        return file
     from datasets.table import embed_table_storage
 
     schema = rows.features.arrow_schema
@@ -331,14 +328,15 @@ def _write(rows: Rows, file: Path) -> None:
                 raise UserError(
                     f"The data set names a file that is missing ({error}).", "file-missing"
                 ) from None
+    return file
 
 
-def client_names(clients: Any, num_points: int) -> NDArray[Any]:
+def client_names(clients: Any, count: int, of: str = "points") -> NDArray[Any]:
     """``(n,)``, whole numbers or texts: the clients that an array names."""
     codes, names = distinct_values(clients, "clients")
-    if codes.shape != (num_points,) or (codes == UNLABELED).any():
+    if codes.shape != (count,) or (codes == UNLABELED).any():
         raise UserError(
-            f"clients must be a number, or name a client for each of {num_points} points.",
+            f"clients must be a number, or name a client for each of {count} {of}.",
             "clients-of-points",
         )
     numbers = [float(name) for name in names if isinstance(name, Real)]
@@ -470,8 +468,8 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
             )
 
     def write(folder: Path) -> None:
-        _write(train, folder / "train")
-        _write(of_test, folder / "test")
+        write_rows(train, folder / "train")
+        write_rows(of_test, folder / "test")
 
     return str(build_by_content(IN_MEMORY, write))
 
@@ -539,17 +537,26 @@ def _refuse_other_order(x: Any, y: Any, what: str, remedy: str) -> None:
         )
 
 
-def _arrays(x: Any, y: Any, what: str) -> tuple[Rows, ClassLabels]:
-    if are_pictures(x):  # as files have them, of any size and mode
+def rows_of(points: Any, what: str) -> Rows:
+    """Points without labels, in any form but a data set of torch or of Hugging Face."""
+    if is_frame(points):
+        return arrow_table(points, what)
+    if are_pictures(points):  # as files have them, of any size and mode
         import pyarrow as pa
 
-        labels = class_labels(y, f"y of {what}", len(x))
-        return pa.table({"image": encoded_pictures(x, what), "label": labels.cells()}), labels
-    points = images_or_vectors(x, f"x of {what}")
-    labels = class_labels(y, f"y of {what}", len(points))
-    if isinstance(points, PixelImages):
-        return {"images": points.pixels, "labels": labels.cells()}, labels
-    return {"vectors": points.vectors, "labels": labels.cells()}, labels
+        return pa.table({"image": encoded_pictures(points, what)})
+    stored = images_or_vectors(points, what)
+    if isinstance(stored, PixelImages):
+        return {"images": stored.pixels}
+    return {"vectors": stored.vectors}
+
+
+def _arrays(x: Any, y: Any, what: str) -> tuple[Rows, ClassLabels]:
+    rows = rows_of(x, f"x of {what}")
+    labels = class_labels(y, f"y of {what}", len(x))
+    if isinstance(rows, dict):
+        return {**rows, "labels": labels.cells()}, labels
+    return rows.append_column("label", [labels.cells()]), labels
 
 
 def _hub_data(dataset: Any, chosen: str, what: str) -> tuple[Rows, ClassLabels]:
@@ -609,6 +616,17 @@ def _is_same(one: Any, other: Any) -> bool:
     return first.shape == second.shape and bool(np.array_equal(first, second, equal_nan=is_float))
 
 
+def class_names_of(data: Any, label_column: str = "") -> tuple[str, ...]:
+    """Names of the classes of labeled points, in the order of a run."""
+    if isinstance(data, str | Path):
+        raise UserError(
+            f"data = {str(data)[:100]!r}: with sets, the labeled points of the server are in "
+            "memory, as (x, y) or a DataFrame.",
+            "argument-not-allowed",
+        )
+    return tuple(_rows(data, label_column, "data")[1].names)
+
+
 @contextmanager
 def naming_data(dataset: str) -> Iterator[None]:
     """Context in which errors name data in memory as the caller does, not their files."""
@@ -621,138 +639,6 @@ def naming_data(dataset: str) -> Iterator[None]:
                 text = text.replace(str(Path(dataset) / f"{split}{suffix}"), name)
         error.args = (text,)
         raise
-
-
-# Settings as keyword arguments, and parameters of the estimators by the same rules.
-
-
-def flat_settings(keywords: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Flat settings by the names that the command line uses, ``{"fedul.num-sets": 5}``.
-
-    Underscores stand for dashes, and a table is a dict. A sequence, such as
-    ``test_prior=[0.9, 0.1]``, becomes its values separated by commas, and ``None`` leaves a setting
-    out.
-
-    Examples
-    --------
-    >>> flat_settings({"local_epochs": 1, "fedul": {"num_sets": 5}, "test_prior": [0.9, 0.1]})
-    {'local-epochs': 1, 'fedul.num-sets': 5, 'test-prior': '0.9,0.1'}
-    """
-    return with_rounds(flatten(_plain(keywords)))
-
-
-_ARGUMENTS = ("data", "test", "clients", "rounds", "output", "resume", "engine", "verbose", "seeds")
-"""Arguments of calls that are no settings."""
-
-
-@cache
-def _keywords() -> frozenset[str]:
-    """Settings, and tables of them, as keywords."""
-    return frozenset(key.partition(".")[0].replace("-", "_") for key in default_flat())
-
-
-def settings_of_call(
-    keywords: Mapping[str, Any], data: Any, test: Any, rounds: int | None, clients: Any
-) -> dict[str, Scalar]:
-    """Flat settings of a call: its keywords, its data (:func:`dataset_of`) and its rounds.
-
-    An array ``clients`` with the client of each point becomes a natural partition.
-    """
-    for name in keywords:
-        close = get_close_matches(name, [*_ARGUMENTS, *_keywords()], n=1)
-        if name not in _keywords() and close and close[0] in _ARGUMENTS:
-            raise UserError(
-                f"Unknown argument {name!r}; did you mean {close[0]!r}?", "unknown-name", name=name
-            )
-    settings = flat_settings(keywords)
-    owners = None if clients is None or isinstance(clients, int | np.integer) else clients
-    names = {"num-rounds": "rounds", "dataset": "data"}
-    if owners is not None:
-        names |= {"partition": "clients", "natural.column": "clients"}
-    for key in names.keys() & settings:
-        raise UserError(
-            f"Setting {key} is given as {names[key]}=… in Python.",
-            "argument-not-allowed",
-            setting=key,
-        )
-    if data is None and (test is not None or owners is not None):
-        raise UserError(
-            "test, and clients of each point, belong to data: give data=….",
-            "argument-without-effect",
-        )
-    if owners is not None:
-        settings |= {"partition": "natural", "natural.column": CLIENT}
-    if data is not None:
-        settings["dataset"] = dataset_of(data, test, str(settings.get("label-column", "")), owners)
-    if rounds is not None:
-        settings["num-rounds"] = _value(rounds)
-    return settings
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        str(name).replace("_", "-"): _value(value)
-        for name, value in values.items()
-        if value is not None
-    }
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return _plain(value)
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, Method):
-        return reference_to(value)
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, list | tuple | np.ndarray):
-        return ",".join(str(_value(part)) for part in value)
-    if callable(value):
-        return reference_of(value)
-    return value
-
-
-def reference_of(value: Any) -> str:
-    """``"module:name"`` of a function or class, by which other processes can import it.
-
-    Raises
-    ------
-    UserError
-        If they cannot.
-    """
-    module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "<")
-    is_there = getattr(sys.modules.get(module), name, None) is value
-    if module in ("", "__main__") or not is_there:
-        what = "the function that builds it" if hasattr(value, "state_dict") else "it"
-        raise UserError(
-            f"{shown(value)} is at the top of no module, where the processes of a run can import "
-            f"it: put {what} into a file such as my_models.py, import it from there, or write "
-            "'my_models:build'.",
-            "argument-not-allowed",
-        )
-    return f"{module}:{name}"
-
-
-Rules = Mapping[str, "tuple[type[Settings], str]"]
-"""For each parameter the settings, and the setting in them, whose rules it has."""
-
-
-def check_parameters(estimator: Any, rules: Rules) -> None:
-    """Refuse parameters that the settings of a run would refuse."""
-    for name, (kind, setting) in rules.items():
-        value = getattr(estimator, name)
-        if isinstance(value, np.generic):
-            value = value.item()
-        if isinstance(value, str) and value == AUTO and name != "device":
-            raise ValueError(f"{name} = {value!r}: an estimator needs the value itself.")
-        try:
-            kind.parse({setting: value})
-        except UserError as error:
-            rule = str(error).partition(": ")[2]
-            if name != "device":
-                rule = rule.replace(f" or {AUTO!r}", "")
-            raise ValueError(f"{name} = {value!r}: {rule}") from None
 
 
 def missing_values(y: Any) -> NDArray[np.bool_]:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from fedul_flwr.api.arguments import flat_settings
 from fedul_flwr.api.input_data import (
     client_names,
     dataset_of,
     features_apart,
-    flat_settings,
     training_points,
 )
 from fedul_flwr.api.result import Result, Shown

@@ -13,7 +13,7 @@ from typing import Any
 from flwr.serverapp.strategy import FedAvg, QFedAvg
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
-from fedul_flwr.api.input_data import flat_settings
+from fedul_flwr.api.arguments import flat_settings
 from fedul_flwr.config.auto_settings import DataSize, with_auto_values
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.methods import Method, find_method, reference_to

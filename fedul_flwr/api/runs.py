@@ -8,12 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from fedul_flwr.api.input_data import (
-    flat_settings,
-    naming_data,
-    number_of_clients,
-    settings_of_call,
-)
+from fedul_flwr.api.arguments import flat_settings, settings_of_call
+from fedul_flwr.api.input_data import naming_data
 from fedul_flwr.api.result import Result, TrainedModel, shown
 from fedul_flwr.config.base import Scalar, without_exit
 from fedul_flwr.config.methods import Method
@@ -35,6 +31,8 @@ def simulate(
     data: Any = None,
     *,
     test: Any = None,
+    sets: Any = None,
+    priors: Any = None,
     clients: Any = None,
     rounds: int | None = None,
     output: str | Path | None = None,
@@ -54,8 +52,13 @@ def simulate(
         ``"digits"``. Data in memory are written once to the cache, where only this user can read
         them.
     test : test data, in the same form; by default a fifth of every class of ``data``.
+    sets : in place of sets that are made of ``data``: M unlabeled sets of clients, a list or a
+        mapping from names, each of points as ``x`` is. ``data`` and ``test`` are labeled points of
+        the server then; it can do without.
+    priors : ``(M, K)``, class priors of ``sets``. Columns are classes in the order of the labels,
+        or of a DataFrame those that it names; with sets by name its index names the rows.
     clients : number of clients, by default 10; or the client of each point of ``data``, ``(n,)``,
-        any values: each has its own points then, as with ``partition="natural"``.
+        or of each of ``sets``, ``(M,)``, any values: each has its own points or sets then.
     rounds : communication rounds (setting ``num-rounds``).
     output : new directory of the results, by default one in ``runs``.
     resume : directory of an interrupted run to go on with; only ``rounds`` may change.
@@ -77,11 +80,11 @@ def simulate(
     >>> result = simulate("fedul", clients=2, rounds=1, output=directory)  # doctest: +SKIP
     """
     named = flat_settings({"method": method})
-    overrides = {**named, **settings_of_call(settings, data, test, rounds, clients)}
+    of_call, count = settings_of_call(settings, data, test, rounds, clients, sets, priors)
+    overrides = {**named, **of_call}
     overrides |= {
         key: str(value) for key, value in (("output", output), ("resume", resume)) if value
     }
-    count = number_of_clients(clients)
     return Result(run(overrides, count, engine, verbose, callbacks, named=output is not None))
 
 
@@ -264,8 +267,10 @@ def compare(
     data: Any = None,
     *,
     test: Any = None,
+    sets: Any = None,
+    priors: Any = None,
     seeds: int | Iterable[int] = 3,
-    clients: Any = 10,
+    clients: Any = None,
     rounds: int | None = None,
     output: str | Path | None = None,
     measures: Iterable[str] = (),
@@ -280,9 +285,8 @@ def compare(
     methods : methods, as for :func:`fedul_flwr.simulate`; or settings of each run,
         ``{"method": "fedul", "batch_size": 8}``, perhaps with its ``"name"``; or a mapping from
         names to such settings.
-    data, test, rounds : as for :func:`fedul_flwr.simulate`.
+    data, test, sets, priors, clients, rounds : as for :func:`fedul_flwr.simulate`.
     seeds : number of seeds, 0 and so on, or the seeds.
-    clients : number of clients, or the client of each point, as for :func:`fedul_flwr.simulate`.
     output : directory of the results, by default one in ``runs`` named like the methods.
     measures : columns beside the test error: some of ``balanced-accuracy``, ``auc``, ``ece``,
         ``nll`` and ``brier``.
@@ -306,8 +310,8 @@ def compare(
             "argument-not-allowed",
         )
     rows = _rows(methods)
-    shared = settings_of_call(settings, data, test, rounds, clients)
-    count = number_of_clients(clients) or DEFAULT_CLIENTS
+    shared, stated = settings_of_call(settings, data, test, rounds, clients, sets, priors)
+    count = stated or DEFAULT_CLIENTS
     listed = seeds if isinstance(seeds, Iterable) else range(int(seeds))
     numbers = tuple(map(int, listed))
     if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):

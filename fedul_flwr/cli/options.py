@@ -157,15 +157,6 @@ RayAddress = Annotated[
         "output that all its machines reach.",
     ),
 ]
-MessageLog = Annotated[
-    Path | None,
-    typer.Option(
-        "--message-log",
-        file_okay=False,
-        help="New directory for a record of all messages; needs --engine in-process. Messages that "
-        "secure aggregation does not hide, such as updates, are readable: for simulations only.",
-    ),
-]
 TrustModules = Annotated[
     bool, typer.Option("--trust-modules", help="Run the modules that somebody else's run names.")
 ]

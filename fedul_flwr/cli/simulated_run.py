@@ -59,7 +59,6 @@ def run(
     verbose: options.Verbose = False,
     engine: options.EngineName = "processes",
     ray_address: options.RayAddress = "",
-    message_log: options.MessageLog = None,
     federation: Federation = None,
 ) -> None:
     """Simulate a federation, or run on a deployed one, and print a summary."""
@@ -78,7 +77,6 @@ def run(
             "--client-gpus": client_gpus,
             "--engine": engine != "processes",
             "--ray-address": ray_address,
-            "--message-log": message_log,
         }
         options.refuse_options(of_simulations, "with --federation: leave it out")
         _run_on_federation(federation, overrides, verbose)
@@ -91,7 +89,6 @@ def run(
         config,
         Simulation(clients, client_cpus, client_gpus, verbose, engine, ray_address),
         named=bool(config.resume or overrides.get("output")),
-        message_log=message_log,
     )
     from fedul_flwr.results.facts import print_summary
 
@@ -159,7 +156,6 @@ def label(
     verbose: options.Verbose = False,
     engine: options.EngineName = "processes",
     ray_address: options.RayAddress = "",
-    message_log: options.MessageLog = None,
 ) -> None:
     """Let clients label their unlabeled points from each other's labels, without training."""
     from fedul_flwr.config.methods import find_method
@@ -184,7 +180,6 @@ def label(
         config,
         Simulation(num_supernodes, client_cpus, client_gpus, verbose, engine, ray_address),
         named=bool(overrides.get("output")),
-        message_log=message_log,
     )
     from fedul_flwr.results.facts import print_summary
 

@@ -175,9 +175,8 @@ def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
     codes = settings.find(XCLPSettings)
     how = settings.standardize_sum
     if chosen == "federation" and how == "auto":
-        hidden = (
-            settings.sums_updates or settings.sums_heads or (codes and codes.secure != "plaintext")
-        )
+        of_models = settings.secure_sum == "on" or settings.sums_heads
+        hidden = of_models or (codes and codes.secure != "plaintext")
         how = "masked" if hidden else "plaintext"
     resolved = settings.model_copy(update={"standardize": chosen, "standardize_sum": how})
     resolved.require_effect()

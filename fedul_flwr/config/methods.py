@@ -21,6 +21,7 @@ from fedul_flwr.config.method_settings import (
     ServerTrainingSettings,
     WeakViewSettings,
 )
+from fedul_flwr.config.sections import DPSettings, HeadSettings
 from fedul_flwr.config.shared import OF_TRAINING
 from fedul_flwr.errors import UserError
 
@@ -92,6 +93,11 @@ class Method:
         return self.client != CLIENT
 
     @property
+    def trains_clients(self) -> bool:
+        """Whether clients send models that they have trained."""
+        return self.trains and self.updates and self.asks_clients
+
+    @property
     def strategy_class(self) -> Any:
         """Class of the server side."""
         return _loaded(self.strategy)
@@ -119,9 +125,12 @@ class Method:
 
     @property
     def tables(self) -> dict[str, type[Settings]]:
-        """Classes of its settings by table."""
+        """Classes of its settings by table, with that of privacy where its clients send models."""
         kinds = self.settings if isinstance(self.settings, tuple) else (self.settings,)
-        return {kind.table: kind for kind in kinds}
+        tables = {kind.table: kind for kind in kinds}
+        if self.trains_clients and self.can_sum and HeadSettings.table not in tables:
+            tables[DPSettings.table] = DPSettings
+        return tables
 
 
 def _loaded(side: str | type) -> Any:

@@ -162,7 +162,7 @@ class OwnerLimits(Settings):
                 yield from self._broken_by_codes(settings, section)
         method = find_method(settings.method)
         if self.require_secure_sum:
-            if method.trains and method.updates and not settings.sums_updates:
+            if method.trains and method.updates and settings.secure_sum == "off":
                 yield "require-secure-sum", "secure-sum = 'off'"
             if settings.makes_heads and not settings.sums_heads:
                 yield "require-secure-sum", "closed-form.sum = 'plaintext'"
@@ -173,7 +173,7 @@ class OwnerLimits(Settings):
     def _broken_by_noise(self, settings: RunConfig) -> Iterator[tuple[str, str]]:
         privacy = settings[DPSettings]
         clipping = f"dp.clipping = {privacy.clipping!r}"
-        adds_noise = privacy.clipping == "client" and settings.sums_updates
+        adds_noise = privacy.clipping == "client" and settings.secure_sum == "on"
         adds_noise |= settings.makes_heads and settings[HeadSettings].epsilon > 0
         if self.max_epsilon > 0 and not adds_noise:
             yield "max-epsilon", f"{clipping} and secure-sum = {settings.secure_sum!r}"

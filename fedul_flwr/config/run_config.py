@@ -21,7 +21,6 @@ from fedul_flwr.config.base import (
     unknown_key,
 )
 from fedul_flwr.config.method_settings import (
-    FedULSettings,
     LabelSettings,
 )
 from fedul_flwr.config.methods import METHODS, Method, find_method
@@ -109,19 +108,6 @@ class RunConfig(SharedSettings):
     def sums_heads(self) -> bool:
         """Whether the server reads sums over clients alone of what makes a head."""
         return self.makes_heads and self[HeadSettings].sum == "masked"
-
-    @property
-    def has_sums(self) -> bool:
-        """Whether a run has secure sums: of updates, for heads, or of columns alone."""
-        return self.sums_updates or self.sums_heads or self.standardize_sum == "masked"
-
-    @property
-    def sums_of_sets(self) -> tuple[bool, bool]:
-        """Whether the server reads sums over clients: of class masses, and of what tells whether
-        their sets together tell the classes apart (``fedul.fewer-sets``)."""
-        options, is_summed = self.find(FedULSettings), self.sums_updates
-        has_gram = options is not None and options.fewer_sets and not options.share_priors
-        return is_summed and self.test_prior == "sets", is_summed and has_gram
 
     def value(self, key: str) -> Scalar | None:
         """The value of the setting ``key``; ``None`` if its table is not in use."""
@@ -232,7 +218,7 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
         name: kind.parse(values.get(name, {}), prefix=f"{name}.") for name, kind in used.items()
     }
     shared = _without_updates(shared, method, sections)
-    if shared.sums_updates and not method.can_sum:
+    if shared.secure_sum == "on" and not method.can_sum:
         why = f"the server of method {shared.method!r} needs more than a sum of clients' models"
         raise setting_error("secure-sum", "on", why, "method-mismatch")
     config = RunConfig.model_construct(

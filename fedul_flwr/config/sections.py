@@ -184,7 +184,8 @@ CLIPPED = only_with("dp.clipping", "server", "client")
 class DPSettings(Settings):
     """Differential privacy of clients: clipped updates, and Gaussian noise on their mean.
 
-    McMahan et al. 2018 (arXiv:1710.06963).
+    McMahan et al. 2018 (arXiv:1710.06963). Methods whose clients send more are refused: XCLP,
+    FedMatch, FedSiam.
     """
 
     table: ClassVar[str] = "dp"

@@ -649,19 +649,9 @@ class SharedSettings(TrainingSettings):
         return parse_window(self.image_window)
 
     @property
-    def sums_updates(self) -> bool:
-        """Whether the server reads the sum of updates alone."""
-        return self.secure_sum == "on"
-
-    @property
-    def sums_heldout_losses(self) -> bool:
-        """Whether the server reads the sum of held-out losses alone."""
-        return self.sums_updates and self.selection == "heldout"
-
-    @property
     def sends_class_masses(self) -> bool:
         """Whether each client tells the server how many points of each class it expects."""
-        return self.test_prior == "sets" and not self.sums_updates
+        return self.test_prior == "sets" and self.secure_sum == "off"
 
     def is_evaluated(self, round_number: int) -> bool:
         """Whether round ``round_number``, counted from 1, ends with an evaluation."""

@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from logging import ERROR
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +18,10 @@ from flwr.serverapp import Grid
 from fedul_flwr.config.base import error_in_words, user_code_trace
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import remember_draws
-from fedul_flwr.engine.message_log import TO_CLIENT, TO_SERVER, MessageLog
 from fedul_flwr.engine.shell import plain_log
 from fedul_flwr.errors import in_one_sentence
 from fedul_flwr.federated.flower_internals import ErrorCode, TaskIdentity
-from fedul_flwr.federated.messages import Spool, phase_of
+from fedul_flwr.federated.messages import Spool
 
 if TYPE_CHECKING:
     from fedul_flwr.learning.lanes import Lanes
@@ -152,7 +150,6 @@ class InProcessGrid(LocalGrid):
         client_app: ClientApp,
         num_supernodes: int,
         run_config: dict[str, Any],
-        message_log: MessageLog | None = None,
         lanes: Lanes | None = None,
         *,
         raises: bool = False,
@@ -160,7 +157,6 @@ class InProcessGrid(LocalGrid):
         super().__init__(num_supernodes, run_config)
         self._raises = raises
         self._client_app = client_app
-        self._message_log = message_log
         self._lanes = lanes
 
     def answer(self, messages: Sequence[Message], timeout: float | None) -> list[Message]:
@@ -177,15 +173,6 @@ class InProcessGrid(LocalGrid):
 
     def _answer(self, message: Message) -> Message:
         context = self.contexts[message.metadata.dst_node_id]
-        if self._message_log is None:
-            return self._reply(message, context)
-        client, phase = int(context.node_config["partition-id"]), phase_of(message)
-        self._message_log.add(TO_CLIENT, client, phase, message)
-        reply = self._reply(message, context)
-        self._message_log.add(TO_SERVER, client, phase, reply)
-        return reply
-
-    def _reply(self, message: Message, context: Context) -> Message:
         if self._raises:
             return self._client_app(message=message, context=context)
         reply, trace = answered(self._client_app, message, context)
@@ -198,7 +185,6 @@ def run_in_process(
     num_supernodes: int,
     client_app: ClientApp | None = None,
     wrap_grid: Callable[[Grid], Grid] = lambda grid: grid,
-    message_log: Path | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> None:
     """Run the app in this process.
@@ -209,23 +195,20 @@ def run_in_process(
     num_supernodes : number of clients.
     client_app : replaces the app's own (tests).
     wrap_grid : wraps the grid that the server uses (tests).
-    message_log : a new or empty directory in which all messages are recorded, see
-        :mod:`fedul_flwr.engine.message_log`.
     callbacks : look at each round, see :mod:`fedul_flwr.run.callbacks`.
 
     Raises
     ------
     UserError
-        As the server app does, and if the log's directory is not empty.
+        As the server app does.
     """
     from fedul_flwr.client_app import app as own_client_app
     from fedul_flwr.learning.lanes import lanes_of
     from fedul_flwr.server_app import serve
 
     plain_log()
-    record = None if message_log is None else MessageLog(message_log)
     lanes = lanes_of(settings.lanes, settings.device, settings.method)
     app, flat = client_app or own_client_app, settings.to_flat()
-    grid = InProcessGrid(app, num_supernodes, flat, record, lanes)
+    grid = InProcessGrid(app, num_supernodes, flat, lanes)
     with task_identity():
         serve(wrap_grid(grid), settings, callbacks)

@@ -288,7 +288,6 @@ def simulate(
     simulation: Simulation,
     *,
     named: bool = True,
-    message_log: Path | None = None,
 ) -> Path:
     """Run a simulation.
 
@@ -305,24 +304,15 @@ def simulate(
 
     engine, ray_address = simulation.engine, simulation.ray_address
     refuse_missing(config.tracking)
-    for option, value, needed in (
-        ("--message-log", message_log, "in-process"),
-        ("--ray-address", ray_address, "ray"),
-    ):
-        if value and engine != needed:
-            raise UserError(
-                f"{option} needs --engine {needed}.", "option-without-effect", option=option
-            )
+    if ray_address and engine != "ray":
+        option = "--ray-address"
+        raise UserError(f"{option} needs --engine ray.", "option-without-effect", option=option)
     if simulation.callbacks and engine == "ray":
         raise UserError(
             "callbacks: with engine = 'ray' the server runs in another process, which cannot take "
             "an object: write callback='my_module:Mine'.",
             "argument-without-effect",
         )
-    if message_log is not None:
-        from fedul_flwr.engine.message_log import refuse_used
-
-        refuse_used(message_log)
     if engine != "in-process" and not ray_address:  # a cluster may have larger machines
         refuse_cpus(simulation.client_cpus)
     if engine == "processes":
@@ -342,7 +332,7 @@ def simulate(
         pass
     if config.resume:
         config = plan_rounds(config, config.num_rounds)
-    run_here(config, simulation, message_log=message_log)
+    run_here(config, simulation)
     return Path(config.output)
 
 
@@ -358,7 +348,6 @@ def run_here(
     config: RunConfig,
     simulation: Simulation,
     title: str = "",
-    message_log: Path | None = None,
 ) -> None:
     """Run, and show progress; other threads' runs wait."""
     import logging
@@ -374,7 +363,7 @@ def run_here(
         if simulation.engine == "in-process":
             from fedul_flwr.engine.in_process import run_in_process
 
-            run_in_process(config, count, message_log=message_log, callbacks=simulation.callbacks)
+            run_in_process(config, count, callbacks=simulation.callbacks)
         elif simulation.engine == "ray":
             from fedul_flwr.engine.flower_simulation import run_on_ray
 

@@ -55,7 +55,7 @@ from fedul_flwr.federated.payload import (
     Sizes,
     refuse_taken_names,
 )
-from fedul_flwr.federated.stage import ClientStage, Train, stages_of
+from fedul_flwr.federated.stage import ClientStage, Train, are_hidden, stages_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -273,7 +273,7 @@ class Client(NumPyClient, Generic[D]):
                 return {ARRAYS: arrays, WEIGHT: 0, LOSS: 0.0, STEPS: 0, NORMALIZER: 0.0}
             payload = self._trained(model, task, round)
         learning.release_freed_memory()
-        on_device = current() is not None and not self.settings.sums_updates
+        on_device = current() is not None and not are_hidden(self.settings)
         trained = tensors_of(model) if on_device else learning.dump_arrays(model)
         return {ARRAYS: trained, WEIGHT: task.batches.num_points, **payload}
 

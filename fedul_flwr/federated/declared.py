@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 
 from fedul_flwr.config.method_settings import AdmissionSettings
 from fedul_flwr.config.methods import METHODS, find_method
@@ -32,9 +33,8 @@ from fedul_flwr.federated.payload import (
     Parts,
     in_run,
     in_words,
-    masked_parts,
 )
-from fedul_flwr.federated.stage import stages_of, sums_of
+from fedul_flwr.federated.stage import are_hidden, stages_of, sums_of
 
 _WHICH = "which client it is"
 WHO: Parts = {
@@ -73,17 +73,16 @@ def declared(settings: RunConfig) -> Declared:
         return {DESCRIBE: WHO}
     registered = {**REGISTERED, **data_class_of(settings).registers}
     sent: list[Declared] = [{DESCRIBE: WHO, SETUP: registered}]
-    if method.updates and method.trains:
+    if method.trains_clients:
         sent += [{TRAIN: {**UPDATES, **client.reports}}]
-    sent += [*(stage.sends(settings) for stage in stages_of(settings)), client.answers]
+    stages = stages_of(settings)
+    sent += [*(stage.sends(settings) for stage in stages), client.answers]
     sent += [{PART: {name: part for name, part in sums_of(settings).items() if name != UPDATE}}]
-    sent_by_phase: dict[str, dict[str, Part]] = {}
+    sent_by_phase: dict[str, Parts] = {}
     for one in sent:
         for phase, parts in one.items():
             sent_by_phase[phase] = {**sent_by_phase.get(phase, {}), **in_run(parts, settings)}
-    if settings.sums_updates and TRAIN in sent_by_phase:
-        sent_by_phase[TRAIN] = dict(masked_parts(sent_by_phase[TRAIN]))
-    return sent_by_phase
+    return reduce(lambda parts, stage: stage.as_sent(parts, settings), stages, sent_by_phase)
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ def unprotected(settings: RunConfig) -> Iterator[str]:
     settings : all settings of the run, with those that depend on the data resolved.
     """
     method = find_method(settings.method)
-    if method.trains and method.asks_clients and method.updates:
+    if method.trains_clients:
         yield from _of_updates(settings)
     for stage in stages_of(settings):
         yield from stage.unprotected(settings)
@@ -151,12 +150,7 @@ def unprotected(settings: RunConfig) -> Iterator[str]:
 
 
 def _of_updates(settings: RunConfig) -> Iterator[str]:
-    if settings.sums_updates:
-        yield (
-            "The server sees the mean of all owners' models, and no model of one owner, as long as "
-            "fewer than a third of the owners help it (a fifth, if there are more than 100)."
-        )
-    else:
+    if not are_hidden(settings):
         yield (
             "The server sees the model of each owner by itself: models are not added up under "
             "encryption."

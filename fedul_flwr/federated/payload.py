@@ -367,16 +367,6 @@ def groups_of(parts: Parts, less: Collection[str] = ()) -> Parts:
     return {name: part for name, part in parts.items() if part.is_group and name not in apart}
 
 
-def masked_parts(parts: Parts) -> Parts:
-    """What a client sends of these in an update of which the server reads the sum alone."""
-    apart = {name: part for name, part in parts.items() if part.combine == "keep"}
-    summed = {name: part for name, part in parts.items() if name not in apart}
-    says = "; ".join([*(part.says for _, part in in_words(summed)), f"all {UNDER_MASKS}"])
-    trained = "whether it had anything to train on (0 or 1)"
-    vector = Part(ANY, says=says, reader=f"{SUMMED_READER} of the round")
-    return {MASKED: vector, WEIGHT: Part.count(says=trained), **apart}
-
-
 _RECORDS = (ARRAYS, CONFIG, METRICS, DIAGNOSTICS, MASKED, SHARES, PACKED, "control")
 """Records of messages, which a group of arrays cannot be one of."""
 _TRAFFIC = (MODEL, OTHER, "phases", "evaluation")

@@ -35,6 +35,8 @@ from fedul_flwr.federated.messages import (
 from fedul_flwr.federated.nodes import (
     ClientRef,
 )
+from fedul_flwr.federated.stage import sums_of
+from fedul_flwr.federated.stages.class_priors import OF_SETS
 
 LABELED_SHARE = 0.6
 """Smallest fraction of a round's clients that have labels, if some clients have none (XCLP: 3 of
@@ -142,7 +144,7 @@ class SetAdmission(ClientPolicy):
         self._log_alike()
         options = self.settings[AdmissionSettings]
         few = fewer_sets(options)
-        if any(self.settings.sums_of_sets):
+        if OF_SETS in sums_of(self.settings):
             return  # a sum tells
         if not options.share_priors:
             text = "Rank of all clients' priors not checked: they are not shared."

@@ -18,6 +18,7 @@ from fedul_flwr.config.method_settings import SupervisedSettings
 from fedul_flwr.data.types import number
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError
 from fedul_flwr.federated.combine import is_finite, update_norm
+from fedul_flwr.federated.declared import declared
 from fedul_flwr.federated.grid import replies_to
 from fedul_flwr.federated.members import ClientRegistry
 from fedul_flwr.federated.messages import (
@@ -44,14 +45,14 @@ from fedul_flwr.federated.payload import (
     OF_ALL,
     STARTED,
     STEPS,
+    TRAIN,
     Parts,
     Sizes,
     groups_of,
     in_record,
-    masked_parts,
     reports_of,
 )
-from fedul_flwr.federated.stage import ServerStage
+from fedul_flwr.federated.stage import ServerStage, are_hidden
 
 Received = list[tuple[ClientRef, Message]]
 """Replies in partition order."""
@@ -123,9 +124,7 @@ class UpdateValidator:
             check_all_bytes(reply.content)
             sizes = self._registry.sizes
             if trained:
-                masked = self._settings.sums_updates
-                parts = masked_parts(self._reports) if masked else self._reports
-                check_trained(reply.content, parts, sizes)
+                check_trained(reply.content, declared(self._settings)[TRAIN], sizes)
             else:
                 require_names("reply", reply.content, {METRICS})
                 check_reports(_metrics(reply), EVALUATED, sizes)
@@ -176,8 +175,8 @@ class UpdateValidator:
             return  # the reply is not used
         check_update(reply.content, self._expected)
         bound = self._settings.max_update_norm
-        is_masked = self._settings.sums_updates  # a client clips its update itself
-        for name in self._bounded if bound and not is_masked else ():
+        is_seen = not are_hidden(self._settings)  # else a client clips its update itself
+        for name in self._bounded if bound and is_seen else ():
             norm = update_norm(cast(ArrayRecord, reply.content[name]), self._expected[name])
             require_short(norm, bound, f"max-update-norm = {bound:g}")
 

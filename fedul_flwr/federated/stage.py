@@ -333,6 +333,15 @@ class Stage:
 
     noises: ClassVar[bool] = False
     """Whether updates are clipped and noised with it."""
+    hides: ClassVar[bool] = False
+    """Whether the server reads updates in sums alone with it, and no client sends what is in none
+    without saying so."""
+
+    @classmethod
+    def as_sent(cls, sent: Declared, settings: RunConfig) -> Declared:
+        """What clients send in place of what all have declared, by message."""
+        del settings
+        return sent
 
     @classmethod
     def unprotected(cls, settings: RunConfig) -> Iterable[str]:
@@ -354,18 +363,28 @@ STAGES = (
     f"{_HERE}.clip:Clip",
     f"{_HERE}.dp:DifferentialPrivacy",
     f"{_HERE}.secure_sum:SecureSum",
+    f"{_HERE}.secure_sum:SummedUpdates",
     f"{_HERE}.held_out:HeldOut",
     f"{_HERE}.personal:Personal",
 )
 """Built-in stages, in the order in which a round passes through them."""
 
 
+def all_stages(settings: RunConfig) -> tuple[type[Stage], ...]:
+    """Stages that a run may have: built-in ones, its method's, and somebody's own."""
+    of_method = find_method(settings.method).stages
+    return (*map(_loaded, (*STAGES, *of_method, *filter(None, [settings.stage]))),)
+
+
 @once
 def stages_of(settings: RunConfig) -> tuple[type[Stage], ...]:
-    """The stages of a run, in their order: built-in ones, the method's, and somebody's own."""
-    of_method = find_method(settings.method).stages
-    names = (*STAGES, *of_method, *filter(None, [settings.stage]))
-    return tuple(stage for stage in map(_loaded, names) if stage.is_on(settings))
+    """The stages of a run, in their order."""
+    return tuple(stage for stage in all_stages(settings) if stage.is_on(settings))
+
+
+def are_hidden(settings: RunConfig) -> bool:
+    """Whether the server reads updates in sums alone."""
+    return any(stage.hides and stage.is_on(settings) for stage in all_stages(settings))
 
 
 def open_all(stages: Iterable[ServerStage], grid: Grid) -> None:

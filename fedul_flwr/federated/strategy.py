@@ -82,7 +82,6 @@ from fedul_flwr.federated.policies import ClientPolicy, policy_for
 from fedul_flwr.federated.replies import UpdateValidator, add_arrays, decoded, sent_bytes
 from fedul_flwr.federated.resume import first_state, is_taken_in_state, state_of
 from fedul_flwr.federated.stage import RoundAtServer, open_all, stages_of
-from fedul_flwr.federated.sums.server import SecureSums
 
 if TYPE_CHECKING:
     from fedul_flwr.federated.server_training import ServerTrainer
@@ -107,7 +106,6 @@ class Strategy(FlowerStrategy):
     ----------
     round_offset : rounds already done, when a run resumes.
     stages : features of the run beside the method, in their order.
-    sums : opens secure sums; ``None`` in a run without any.
     on_summed : called after a sum that is made once a run, so that its outcome can be saved.
     round : the round in hand.
     local_models : with ``evaluate = "local"``, what its clients returned, in partition order.
@@ -155,7 +153,6 @@ class Strategy(FlowerStrategy):
         self.state = first_state(self)
         self.policy = (self.policy_class or policy_for(settings))(self.registry)
         self.registration = Registration(self.registry, nodes)
-        self.sums = SecureSums(self.registry) if settings.has_sums else None
         self.stages = [stage.server(self) for stage in stages_of(settings)]
         for stage in self.stages:
             base = stage.around(base)

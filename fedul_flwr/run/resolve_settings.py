@@ -30,7 +30,7 @@ from fedul_flwr.data.standardize import SharedScaling
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import DataShape
-from fedul_flwr.federated.stage import stages_of
+from fedul_flwr.federated.stage import are_hidden, stages_of
 from fedul_flwr.federated.stages.server_training import learns_at_server
 from fedul_flwr.federated.strategy import Strategy, validate
 from fedul_flwr.models.registry import fresh_model
@@ -188,7 +188,7 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
     if chosen == "auto" and has_validation:
         return "validation"
     if chosen == "auto":
-        alone = settings.evaluate == "global" and not settings.sums_updates
+        alone = settings.evaluate == "global" and not are_hidden(settings)
         return "heldout" if can_hold_out and alone else "last"
     if chosen in ("validation", "balanced") and not has_validation:
         raise _needs_labels("selection", chosen)

@@ -10,7 +10,7 @@ from cryptography.exceptions import InvalidTag
 from numpy.typing import NDArray
 
 from fedul_flwr.arrays import Bytes
-from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.errors import BadMessageError, TooFewLeftError
 from fedul_flwr.secure import sharing
 from fedul_flwr.secure.identities import UNSIGNED
 from fedul_flwr.secure.messages import checked_array
@@ -18,12 +18,6 @@ from fedul_flwr.secure.session import FEWEST, KEY_BYTES, PARTICIPANTS, SIGNATURE
 from fedul_flwr.secure.similarity import Arrays
 from fedul_flwr.secure.stored import Pairs
 from fedul_flwr.secure.words import NO_TAIL, Mask, Tail, Words, add_masks, add_vectors
-
-
-class TooFewLeftError(UserError):
-    """The sum stays closed, as a rule because fewer clients than the threshold are left."""
-
-    code = "sum-stays-closed"
 
 
 class Opened(NamedTuple):

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import Dataset, TensorDataset
 
-from fedul_flwr.api.input_data import CLIENT, dataset_of, flat_settings
+from fedul_flwr.api.arguments import flat_settings
+from fedul_flwr.api.input_data import CLIENT, dataset_of
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import TableOptions
 from tests.support.refusals import refuses

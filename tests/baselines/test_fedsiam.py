@@ -14,13 +14,13 @@ from torch.nn import functional
 
 from fedul_flwr.baselines.fedsiam import TEACHER, FedSiamClient
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.federated.combine import combined
 from fedul_flwr.federated.messages import to_record
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from tests.support.fedmatch_exchanges import TINY
+from tests.support.message_log import TO_SERVER, read_message_log
 from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, train
 from tests.support.settings import Settings
 from tests.support.simulated_clients import simulated_client

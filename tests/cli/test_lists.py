@@ -25,7 +25,7 @@ def test_given_a_table_then_all_of_its_settings_are_shown() -> None:
     assert "dirichlet.alpha\n  Default: 0.5\n  Allowed: number > 0\n" in text
     assert "dirichlet.min-points\n" in text
     assert said("settings", "fedmatch").endswith(
-        "Method fedmatch also has the tables labels, scenario, ssl, server, views.\n"
+        "Method fedmatch also has the tables labels, scenario, ssl, server, views, dp.\n"
     )
 
 

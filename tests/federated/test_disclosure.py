@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from fedul_flwr.config.methods import METHODS, PARTLY_LABELED
-from fedul_flwr.engine.message_log import TO_SERVER, Recorded, read_message_log
 from fedul_flwr.federated.declared import declared
 from fedul_flwr.federated.payload import part_of
 from tests.support.fedmatch_exchanges import TINY
+from tests.support.message_log import TO_SERVER, Recorded, read_message_log
 from tests.support.runs import train
 from tests.support.settings import Settings
 

@@ -10,9 +10,9 @@ import pytest
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.class_priors import rounded_shares
 from fedul_flwr.deploy.check import check_owner
-from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import OwnDataError, UserError
 from tests.support.learnable_owners import NO_DATA, write_sets
+from tests.support.message_log import TO_SERVER, read_message_log
 from tests.support.refusals import refuses
 from tests.support.runs import own_data_app, train
 

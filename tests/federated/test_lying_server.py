@@ -45,7 +45,7 @@ from fedul_flwr.federated.messages import (
 from fedul_flwr.federated.owner.door import Door
 from fedul_flwr.federated.owner.ledger import Ledger
 from fedul_flwr.federated.payload import EVALUATE, TRAIN
-from fedul_flwr.federated.stage import RoundAtServer
+from fedul_flwr.federated.stage import RoundAtServer, sums_of
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.federated.sums import client as sum_member
 from fedul_flwr.federated.sums.client import LARGEST_WEIGHT
@@ -351,7 +351,7 @@ def test_given_owners_that_require_sums_then_only_phases_without_a_part_are_answ
     kind = method.client_class
     door = Door(kind(settings, node, ClientState(RecordDict())))
     for phase in ALL_PHASES:
-        of_sums = SUM_PHASES if settings.has_sums else ()
+        of_sums = SUM_PHASES if sums_of(settings) else ()
         if phase in {*of_sums, *PHASES_OF_ALL, *NO_SUM.get(method.name, ())}:
             door.require_phase(phase)
         else:

@@ -13,13 +13,13 @@ from flwr.app import Context, Message, RecordDict
 from fedul_flwr.client_app import app as client_app
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.declared import disclosures
 from fedul_flwr.federated.grid import PackingGrid, announce_end
 from fedul_flwr.federated.owner.log import COLUMNS, refuse_unwritable, settings_digest
 from fedul_flwr.federated.payload import LOSS, OF_ALL, STARTED
 from tests.support.learnable_owners import NO_DATA, write_sets
+from tests.support.message_log import TO_SERVER, read_message_log
 from tests.support.refusals import refuses
 from tests.support.runs import EVERYTHING_ALLOWED, train
 
@@ -87,7 +87,7 @@ def test_given_a_run_then_each_owner_has_a_line_for_every_message_with_its_size_
         assert {line["settings"] for line in lines[1:]} == {disclosed["settings"]}
         assert {line["outcome"] for line in lines} == {"answered"}
         assert {line["method"] for line in lines} == {"fedul"}
-        sizes = [sum(len(a.travelled()) for a in m.arrays) for m in mine if m.type == "train"]
+        sizes = [sum(len(a.data) for a in m.arrays) for m in mine if m.type == "train"]
         for line, size in zip(trained, sizes, strict=True):
             # beside the model seven numbers of 8 bytes
             assert int(line["bytes_sent"]) == size + 32 + 24

@@ -8,8 +8,8 @@ import pytest
 from flwr.clientapp import ClientApp
 
 from fedul_flwr.data.run_files.label_files import read_labels
-from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from tests.support.identities import identities, write_identity
+from tests.support.message_log import TO_SERVER, read_message_log
 from tests.support.owner_files import CLASSES, NO_DATA, write_folders
 from tests.support.runs import last_model, own_data_app, train
 from tests.support.settings import Settings
@@ -91,7 +91,7 @@ def test_the_server_cannot_tell_classes_by_the_order_of_points(
     assert len(before) == len(after) == 2 * OWNERS
     for one, other in zip(before, after, strict=True):
         assert one.values == other.values
-        assert [a.travelled() for a in one.arrays] == [a.travelled() for a in other.arrays]
+        assert [a.data for a in one.arrays] == [a.data for a in other.arrays]
     for message in [*seen[0], *seen[1]]:
         assert not any(name in str(message.values) for name in (*CLASSES, "png", "owners"))
 

@@ -16,7 +16,6 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.data.types import Content
-from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.asked import Asked
 from fedul_flwr.federated.client import Client
@@ -46,6 +45,7 @@ from tests.support.fake_fleet import Flock, write_owners
 from tests.support.fedmatch_exchanges import LC, LS, TINY
 from tests.support.identities import identities, write_identity
 from tests.support.learnable_owners import NO_DATA, write_labeled
+from tests.support.message_log import TO_SERVER, read_message_log
 from tests.support.refusals import refuses
 from tests.support.runs import (
     MeddlingGrid,

@@ -5,18 +5,21 @@ from typing import Any
 
 import pytest
 
+from fedul_flwr.arrays import l2_norm
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.declared import declared
 from fedul_flwr.federated.messages import ARRAYS, SUM_PHASES
 from fedul_flwr.federated.payload import OF_ALL, TRAIN
 from fedul_flwr.federated.stages.dp import AtClient, without_noise
+from fedul_flwr.federated.strategy import validate
+from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.method import Client, Method, Part, Stage, Strategy
+from fedul_flwr.models.registry import fresh_model
 from tests.method.fedproto import TABLES, FedProto, FedProtoClient
 from tests.support.refusals import refuses
-from tests.support.runs import train
+from tests.support.runs import last_model, train
 
 PRIVATE: dict[str, Any] = {
     "dp.clipping": "client",
@@ -25,7 +28,7 @@ PRIVATE: dict[str, Any] = {
     "points_per_client": 60,
 }
 HERE = "tests.method.test_private_parts"
-NOISED = Method("fedproto", FedProto, FedProtoClient, (*TABLES, DPSettings), "partly-labeled")
+NOISED = Method("fedproto", FedProto, FedProtoClient, TABLES, "partly-labeled")
 
 
 class PlainClient(FedProtoClient):
@@ -44,14 +47,14 @@ class Plain(Strategy):
         return dict(self.state)
 
 
-PLAIN = Method("fedproto", Plain, PlainClient, (*TABLES, DPSettings), "partly-labeled")
+PLAIN = Method("fedproto", Plain, PlainClient, TABLES, "partly-labeled")
 
 
 class AsksClient(PlainClient):
     answers = {"my-phase": {"mean-age": Part()}}
 
 
-ASKS = Method("fedproto", Plain, AsksClient, (*TABLES, DPSettings), "partly-labeled")
+ASKS = Method("fedproto", Plain, AsksClient, TABLES, "partly-labeled")
 
 
 class Counting(Stage):
@@ -74,9 +77,33 @@ def test_given_parts_without_noise_then_a_private_run_is_refused(
         train(settings(method=f"{HERE}:PLAIN", stage=stage, **private), 3)
 
 
-def test_given_a_method_without_a_table_of_privacy_then_it_is_refused(settings: Any) -> None:
+@pytest.mark.parametrize("name", ["closed-form", "fedul-heads", "proxyfl", "server-only"])
+def test_given_clients_that_send_no_sum_of_models_then_it_is_refused(
+    settings: Any, name: str
+) -> None:
     with refuses("setting-without-effect", UserError):
-        settings(method="tests.method.fedproto:METHOD", **PRIVATE)
+        validate(settings(method=name, **PRIVATE))
+
+
+@pytest.mark.parametrize(("name", "part"), [("xclp", "labeled"), ("fedsiam", "teacher")])
+def test_given_a_built_in_method_that_sends_more_then_it_is_refused(
+    settings: Any, name: str, part: str
+) -> None:
+    with refuses("setting-breaks-privacy", UserError, match=f"'{part}' without noise"):
+        validate(settings(method=name, **PRIVATE))
+
+
+@pytest.mark.parametrize("secure_sum", ["off", "on"])
+def test_a_matching_method_moves_its_model_by_the_norm_at_most(
+    settings: Any, secure_sum: str
+) -> None:
+    noise = {"dp.norm": 0.01, "dp.noise_multiplier": 0.01, "secure_sum": secure_sum}
+    config = settings(method="fixmatch", **{**PRIVATE, **noise, "labels.total": 90})
+    moved = last_model(train(config, 3))
+    first = dump_arrays(fresh_model(config, (8, 8, 1), 10))
+    # A mean of updates of the length 0.01 at most, and noise of deviation 0.01 * 0.01 / 3 (secure
+    # sums: somewhat more) on each of 650 numbers.
+    assert 0.001 < l2_norm(moved[name] - first[name] for name in first) < 0.012
 
 
 def test_given_the_model_alone_then_a_private_run_trains(settings: Any, tmp_path: Path) -> None:
@@ -87,6 +114,7 @@ def test_given_the_model_alone_then_a_private_run_trains(settings: Any, tmp_path
 def config_of(settings: Any, name: str, **more: Any) -> RunConfig | None:
     try:
         config: RunConfig = settings(method=name, **PRIVATE, **more)
+        validate(config)
     except UserError:
         return None
     return config
@@ -94,9 +122,7 @@ def config_of(settings: Any, name: str, **more: Any) -> RunConfig | None:
 
 def test_built_in_methods_send_the_model_and_single_numbers_in_private_runs(settings: Any) -> None:
     private = {name: config_of(settings, name) for name in METHODS}
-    assert {name for name, config in private.items() if config} == {
-        name for name, method in METHODS.items() if DPSettings in method.tables.values()
-    }
+    assert {"fedul", "supervised", "fixmatch"} < {name for name in METHODS if private[name]}
     for config in filter(None, private.values()):
         assert not [*without_noise(config)]
         sent = declared(config)

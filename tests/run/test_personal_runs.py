@@ -12,12 +12,12 @@ from fedul_flwr.config.run_config import parse_flat
 from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import ASIDE
-from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.facts import summary_rows
 from fedul_flwr.results.predict import Prediction, load_model, write_predictions
 from fedul_flwr.results.report import report
 from tests.support.fedmatch_exchanges import TINY
+from tests.support.message_log import TO_SERVER, read_message_log
 from tests.support.refusals import refuses
 from tests.support.runs import cut_off, own_data_app, resume, summary, train
 from tests.support.settings import Settings

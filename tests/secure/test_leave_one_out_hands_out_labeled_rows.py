@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.engine.message_log import Recorded, read_message_log
 from fedul_flwr.propagation.phases import (
     COLUMNS,
     LABEL,
@@ -32,6 +31,7 @@ from fedul_flwr.propagation.phases import (
 )
 from fedul_flwr.secure.rowsums import from_words
 from tests.secure.test_why_labeled_rows_stay import Floats, Ints, solve
+from tests.support.message_log import Recorded, read_message_log
 from tests.support.runs import train
 
 CLIENTS = 4

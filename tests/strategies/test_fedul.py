@@ -8,7 +8,7 @@ import pytest
 
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split
-from fedul_flwr.engine.message_log import TO_CLIENT, read_message_log
+from tests.support.message_log import TO_CLIENT, read_message_log
 from tests.support.refusals import refuses
 from tests.support.runs import metrics, summary, train
 from tests.support.settings import Settings

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.engine.message_log import Recorded, read_message_log
+from tests.support.message_log import Recorded, read_message_log
 
 SHORTEST = 8
 """Bytes of a secret, below which it would be found by chance."""
@@ -52,7 +52,7 @@ def _content(message: Recorded) -> Iterator[Any]:
     for record, table in message.values.items():
         yield from (record, *table, *table.values())
     for array in message.arrays:
-        yield from (array.record, array.name, array.travelled(), array.numpy())
+        yield from (array.record, array.name, array.data, array.numpy())
 
 
 def _spellings(secret: bytes) -> Iterator[bytes]:

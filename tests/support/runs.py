@@ -18,12 +18,17 @@ from fedul_flwr.engine.in_process import run_in_process
 from fedul_flwr.federated.client import Client
 from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.owner.door import build_client, make_client_app
+from tests.support.message_log import logged
 
 TIMES = ("seconds", "seconds_fit", "seconds_waiting", "seconds_evaluation")
 
 
-def train(settings: RunConfig, clients: int, **options: Any) -> Path:
-    """Run in process; returns the directory of results."""
+def train(
+    settings: RunConfig, clients: int, message_log: Path | None = None, **options: Any
+) -> Path:
+    """Run in process, with its messages recorded; returns the directory of results."""
+    if message_log is not None:
+        options["wrap_grid"] = lambda grid: logged(grid, message_log)
     run_in_process(settings, clients, **options)
     return Path(settings.output)
 

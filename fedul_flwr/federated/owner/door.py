@@ -69,7 +69,7 @@ from fedul_flwr.federated.payload import (
     reports_of,
     update_content,
 )
-from fedul_flwr.federated.stage import of_all
+from fedul_flwr.federated.stage import are_hidden, of_all
 
 
 class Door:
@@ -94,7 +94,7 @@ class Door:
 
     def require_no_sum(self, what: str) -> None:
         """Refuse to tell ``what`` of this client alone in a run with secure sums."""
-        if self._client.settings.sums_updates or self._node.require_secure_sum:
+        if are_hidden(self._client.settings) or self._node.require_secure_sum:
             raise of_all(what)
 
     def require_phase(self, name: str) -> None:
@@ -159,7 +159,7 @@ def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp
         shares = received.pop(SHARES, {})
         check_model(client, arrays, int(config["server-round"]))
         started = time.time()  # after the slow import of torch
-        if not client.settings.sums_updates:
+        if not are_hidden(client.settings):
             door.require_no_sum("an update")
         asked = Asked({ARRAYS: dict(arrays), **received}, config, client.alone)
         with _draws(client, TRAIN, config["server-round"]):

@@ -21,12 +21,31 @@ from fedul_flwr.data.types import Content, Value, numbers
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.messages import CLASS_MASSES, SETUP, TEST_PRIOR
 from fedul_flwr.federated.payload import Declared, Part, Sum
-from fedul_flwr.federated.stage import ClientStage, RoundAtServer, ServerStage, Stage
+from fedul_flwr.federated.stage import (
+    ClientStage,
+    RoundAtServer,
+    ServerStage,
+    Stage,
+    are_hidden,
+)
 
 OF_SETS = "sets"
 """Name of the sum."""
 SUMMED_PRIOR = "summed-prior"
 """Name, in the state of a run, of pi from the sum; without a number if that is not of masses."""
+
+
+def needs_rank(settings: RunConfig) -> bool:
+    """Whether the sets of all clients together have to tell classes apart, and none tells it."""
+    options = settings.find(FedULSettings)
+    return options is not None and options.fewer_sets and not options.share_priors
+
+
+def sums_of_sets(settings: RunConfig) -> tuple[bool, bool]:
+    """Whether the server reads sums over clients: of class masses, and of what tells whether their
+    sets together tell the classes apart (``fedul.fewer-sets``)."""
+    hidden = are_hidden(settings)
+    return hidden and settings.test_prior == "sets", hidden and needs_rank(settings)
 
 
 class AtClient(ClientStage):
@@ -43,7 +62,7 @@ class AtClient(ClientStage):
         """Class masses of its sets, and E^T E, E of
         :func:`fedul_flwr.data.set_priors.posterior_equations`."""
         del content
-        has_masses, has_gram = self.settings.sums_of_sets
+        has_masses, has_gram = sums_of_sets(self.settings)
         if of != OF_SETS or not (has_masses or has_gram):
             return None
         data = self.client.data
@@ -82,7 +101,7 @@ class AtServer(ServerStage):
 
         Clients that join later are not in it: a second sum would tell their parts.
         """
-        has_masses, has_gram = self.settings.sums_of_sets
+        has_masses, has_gram = sums_of_sets(self.settings)
         if SUMMED_PRIOR in self.state or not (has_masses or has_gram):
             return
         strategy, k = self.strategy, self.strategy.num_classes
@@ -122,7 +141,7 @@ class ClassPriors(Stage):
     @classmethod
     def is_on(cls, settings: RunConfig) -> bool:
         """For methods of FedUL, with ``test-prior = "sets"`` or a sum of what sets tell apart."""
-        is_of_sets = settings.test_prior == "sets" or any(settings.sums_of_sets)
+        is_of_sets = settings.test_prior == "sets" or needs_rank(settings)
         return is_of_sets and settings.find(FedULSettings) is not None
 
     @classmethod
@@ -136,7 +155,7 @@ class ClassPriors(Stage):
     @classmethod
     def sums(cls, settings: RunConfig) -> Mapping[str, Sum]:
         """Of class masses and of what they tell apart, once."""
-        if not any(settings.sums_of_sets):
+        if not any(sums_of_sets(settings)):
             return {}
         says = (
             "by the class shares of its sets how many points of each class it has, and "

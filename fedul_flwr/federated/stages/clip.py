@@ -17,7 +17,7 @@ from fedul_flwr.federated.messages import ARRAYS, to_arrays, to_record
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.payload import Payload
 from fedul_flwr.federated.replies import require_short
-from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage
+from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage, are_hidden
 
 
 class AtClient(ClientStage):
@@ -43,19 +43,21 @@ class AtServer(ServerStage):
     def keep(self, client: ClientRef, reply: Message) -> None:
         """Refuse an update that its client has not clipped."""
         del client
+        if are_hidden(self.settings):  # clients clip what they add, once more and exactly
+            return
         start, norm = self.strategy.round.model, self.settings[DPSettings].norm
         check_clipped(cast(ArrayRecord, reply.content[ARRAYS]), start, norm)
 
 
 class Clip(Stage):
-    """Clients clip their updates to ``dp.norm``; under masks that is done where noise is added."""
+    """Clients clip their updates to ``dp.norm``."""
 
     server, client = AtServer, AtClient
 
     @classmethod
     def is_on(cls, settings: RunConfig) -> bool:
-        """With ``dp.clipping = "client"``, where each client's update is read."""
-        return settings[DPSettings].clipping == "client" and not settings.sums_updates
+        """With ``dp.clipping = "client"``."""
+        return settings[DPSettings].clipping == "client"
 
 
 def check_clipped(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:

@@ -30,13 +30,12 @@ from fedul_flwr.data.standardize import (
     scaling_by,
 )
 from fedul_flwr.data.types import Content, Inputs, Value, count, numbers
-from fedul_flwr.errors import BadMessageError
+from fedul_flwr.errors import BadMessageError, TooFewLeftError
 from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS, SETUP
 from fedul_flwr.federated.payload import ONCE, Declared, Sum, all_of
 from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage
 from fedul_flwr.federated.sums.vector import fewest_summed
-from fedul_flwr.secure.sum_server import TooFewLeftError
 from fedul_flwr.secure.words import whole
 
 OF_COLUMNS = "columns"

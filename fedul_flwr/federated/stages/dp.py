@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.arrays import Floats
 from fedul_flwr.config.base import setting_error
-from fedul_flwr.config.methods import METHODS, find_method, is_ours
+from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import DPSettings
 from fedul_flwr.errors import BadMessageError, UserError
@@ -36,7 +36,7 @@ from fedul_flwr.federated.messages import (
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.owner.ledger import spender
 from fedul_flwr.federated.payload import CONFIDENT, OF_ALL, Declared, Payload, in_run, reports_of
-from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage, stages_of
+from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage, are_hidden, stages_of
 from fedul_flwr.federated.sums.vector import fewest_summed
 from fedul_flwr.secure.noise import fresh_gaussians, gaussian_epsilon
 from fedul_flwr.secure.sharing import quorum
@@ -218,10 +218,8 @@ def without_noise(settings: RunConfig) -> Iterator[tuple[str, str]]:
         if not is_figure:
             yield f"method {settings.method!r}", name
     sent = [(f"stage {settings.stage!r}", stages_of(settings)[-1].sends(settings))]
-    kind = method.client_class
-    before: Declared = next(one for one in kind.__mro__ if is_ours(one)).answers
-    theirs = {phase: parts for phase, parts in kind.answers.items() if parts != before.get(phase)}
-    for of, messages in [*sent * bool(settings.stage), (f"method {settings.method!r}", theirs)]:
+    answers: Declared = method.client_class.answers
+    for of, messages in [*sent * bool(settings.stage), (f"method {settings.method!r}", answers)]:
         for parts in messages.values():
             yield from ((of, name) for name in in_run(parts, settings))
 
@@ -232,7 +230,7 @@ class AtServer(ServerStage):
     def around(self, base: FlowerStrategy) -> FlowerStrategy:
         """The base behind clipping and noise."""
         private = self.settings[DPSettings]
-        return PrivateMean(cast(FedAvg, base), private, summed=self.settings.sums_updates)
+        return PrivateMean(cast(FedAvg, base), private, summed=are_hidden(self.settings))
 
     def decode(self, client: ClientRef, reply: Message) -> bool:
         """Refuse an update of nothing."""
@@ -273,7 +271,7 @@ class AtClient(ClientStage):
     def after(self, payload: Payload) -> Payload:
         """Refuse to send an update of nothing under masks."""
         privacy = self.settings[DPSettings]
-        if self.settings.sums_updates and not payload[WEIGHT]:
+        if are_hidden(self.settings) and not payload[WEIGHT]:
             raise UserError(
                 "The client had nothing to learn from, and with dp.clipping = "
                 f"{privacy.clipping!r} every client of a round must return an update.",
@@ -313,7 +311,7 @@ class DifferentialPrivacy(Stage):
         """Who clips, and who adds noise."""
         privacy = settings[DPSettings]
         where = f"Updates are clipped to the length {privacy.norm:g} at the owner."
-        if settings.sums_updates:
+        if are_hidden(settings):
             yield f"{where} Each owner adds its part of the noise."
         elif privacy.clipping == "client":
             yield f"{where} The noise is added by the server, which sees updates without it."
@@ -323,6 +321,11 @@ class DifferentialPrivacy(Stage):
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
         """Refuse what would leave without noise: all but the model and figures of training."""
+        if find_method(settings.method).server_alone(settings):
+            clipping = settings[DPSettings].clipping
+            raise setting_error(
+                "dp.clipping", clipping, "no client trains", "setting-without-effect"
+            )
         for of, name in without_noise(settings):
             why = f"{of} sends {name!r} without noise, which is for the model alone"
             raise setting_error(

@@ -25,7 +25,7 @@ from fedul_flwr.config.sections import HeadSettings
 from fedul_flwr.data.class_priors import floored, uniform_prior
 from fedul_flwr.data.split import label_scenario
 from fedul_flwr.data.types import Content, InputShape, Value, count, numbers
-from fedul_flwr.errors import BadMessageError, NothingToLearnError, UserError
+from fedul_flwr.errors import BadMessageError, NothingToLearnError, TooFewLeftError, UserError
 from fedul_flwr.federated.members import ClientRegistry
 from fedul_flwr.federated.messages import (
     HEAD,
@@ -41,7 +41,6 @@ from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.owner.ledger import spender
 from fedul_flwr.federated.payload import Declared, Sum, all_of
 from fedul_flwr.federated.stage import ClientStage, RoundAtServer, ServerStage, Stage, of_all
-from fedul_flwr.federated.sums.server import SecureSums
 from fedul_flwr.learning.closed_form import (
     MOST_FEATURES,
     SoftSums,
@@ -55,7 +54,6 @@ from fedul_flwr.learning.closed_form import (
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.noise import fresh_gaussians, gaussian_sigma
 from fedul_flwr.secure.session import FEWEST
-from fedul_flwr.secure.sum_server import TooFewLeftError
 from fedul_flwr.secure.words import FIXED, FIXED_BITS
 
 if TYPE_CHECKING:
@@ -226,7 +224,6 @@ class AtServer(ServerStage):
         settings, registry = self.settings, strategy.registry
         self._registry: ClientRegistry = registry
         self._options, self._method = settings[HeadSettings], find_method(settings.method)
-        self._sums: SecureSums | None = strategy.sums if settings.sums_heads else None
         every = self._options.every
         self._every = strategy.head_every if every == AUTO else every
         self._names = _head_names(settings, registry.model_shape, registry.num_classes)
@@ -335,7 +332,7 @@ class AtServer(ServerStage):
                 prior = floored(sums.masses)
             part = None if self._options.shrinkage == AUTO else self._options.shrinkage
             gaussians = fit_gaussians(sums)
-            if self._sums is not None:
+            if self.settings.sums_heads:
                 _require_scale(gaussians.covariance, sums.num_points)
             values = linear_head(gaussians, prior, part)
             made = {
@@ -364,9 +361,10 @@ class AtServer(ServerStage):
         values: dict[str, Any] = {PRIOR: stated.tolist(), "server-round": round_number}
         total, number = np.zeros(sums_size(classes, features)), 0
         clients = self._registry.present(self._registry.clients) if self.asks_clients else []
-        if clients and self._sums is not None:
+        if clients and self.settings.sums_heads:
             try:
-                total, left = self._sums.collect(grid, turn, clients, len(total), model, values)
+                collect = self.strategy.sums.collect
+                total, left = collect(grid, turn, clients, len(total), model, values)
             except TooFewLeftError as error:
                 why = f"{error} With 'plaintext' the server reads each client's sums"
                 raise setting_error("closed-form.sum", "masked", why, "too-few-clients") from error

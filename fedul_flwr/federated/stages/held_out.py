@@ -15,6 +15,7 @@ from flwr.common import Scalar, log
 from fedul_flwr.arrays import Floats
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Content, count
+from fedul_flwr.errors import TooFewLeftError
 from fedul_flwr.federated.client import names_of
 from fedul_flwr.federated.grid import SampledGrid
 from fedul_flwr.federated.messages import metric, payload_bytes, to_arrays
@@ -27,8 +28,13 @@ from fedul_flwr.federated.payload import (
     Declared,
     Sum,
 )
-from fedul_flwr.federated.stage import ClientStage, RoundAtServer, ServerStage, Stage
-from fedul_flwr.secure.sum_server import TooFewLeftError
+from fedul_flwr.federated.stage import (
+    ClientStage,
+    RoundAtServer,
+    ServerStage,
+    Stage,
+    are_hidden,
+)
 
 OF_LOSSES = "heldout"
 """Name of the sum of held-out losses."""
@@ -41,7 +47,7 @@ class AtClient(ClientStage):
 
     def part(self, of: str, content: Content) -> Floats | None:
         """Whether it has such points, and the loss."""
-        if of != OF_LOSSES or not self.settings.sums_updates:
+        if of != OF_LOSSES:
             return None
         client = self.client
         model = [content.arrays[name] for name in names_of(client, content.arrays)]
@@ -59,7 +65,7 @@ class AtServer(ServerStage):
         strategy = self.strategy
         if not self.settings.is_evaluated(round.number):
             return []
-        if self.settings.sums_updates:
+        if are_hidden(self.settings):
             strategy.record.heldout_loss = self._summed(round, config)
             return []
         view = SampledGrid(round.grid, [one.node_id for one in strategy.registry.evaluating()])
@@ -110,7 +116,7 @@ class HeldOut(Stage):
     @classmethod
     def sends(cls, settings: RunConfig) -> Declared:
         """The loss."""
-        if settings.sums_updates:
+        if are_hidden(settings):
             return {}
         says = f"{_SAYS}, and how many these are"
         return {EVALUATE: {k: replace(p, says=says, often=_OFTEN) for k, p in EVALUATED.items()}}
@@ -118,4 +124,4 @@ class HeldOut(Stage):
     @classmethod
     def sums(cls, settings: RunConfig) -> Mapping[str, Sum]:
         """The sum of losses."""
-        return {OF_LOSSES: Sum.of(_SAYS, _OFTEN)} if settings.sums_updates else {}
+        return {OF_LOSSES: Sum.of(_SAYS, _OFTEN)} if are_hidden(settings) else {}

@@ -97,19 +97,8 @@ class SumMember(ClientStage):
         file = ledger_file(client.node)
         self._ledger = Ledger(file) if file else None
 
-    def before(self, asked: Asked, shares: Mapping[str, Any]) -> None:
-        """Take a request for an update, if it is the one that was announced."""
-        if self.settings.sums_updates:
-            self._accept(UPDATE, asked)
-            self._asked, self._shared = asked, dict(shares)
-
     def answer(self, name: str, content: Content) -> Content:
         """Answer one of :data:`SUM_PHASES`; a complaint names whose message cannot be used."""
-        if not self.settings.has_sums:
-            raise UserError(
-                "The server asked for a secure sum that this run does not have.",
-                "server-asks-too-much",
-            )
         answers = {KEYS: self._keys, PEERS: self._peers, SHARES: self._shares, PART: self._part}
         answers |= {CONFIRM: self._confirm, UNMASK: self._unmask}
         try:
@@ -168,40 +157,6 @@ class SumMember(ClientStage):
                     "owners allow it (limits allow-regrouping, fixed-clients).",
                     "server-names-others",
                 )
-
-    def after(self, payload: Payload) -> Payload:
-        """The update as a masked vector, and what is kept by client as it is."""
-        if not self.settings.sums_updates:
-            return payload
-        state, client, asked = self._stored(), self.client, self._asked
-        records = {name: dict(arrays) for name, arrays in asked.records.items()}
-        start = common_records(self.settings, records)
-        num_examples = payload[WEIGHT]
-        weight = self._weight(num_examples, float(state[LARGEST_WEIGHT]))
-        normalizer = float(payload.get(NORMALIZER, 0.0))
-        scale = weight / normalizer if weight and self.settings.base == "fednova" else weight
-        numbers = Numbers(self.settings, client.sizes)
-        largest = largest_change(self.settings)
-        layout = Layout.of(start, client.buffer_names(), largest, numbers.tail)
-        changes: Mapping[tuple[str, str], Floats] = {
-            (record, name): np.asarray(payload[record][name], np.float64)
-            - (0.0 if record == CONTROL else start[record][name])
-            for record, name in layout.shapes
-        }
-        if norm := self.settings.max_update_norm:
-            changes = clipped(changes, norm)
-        factors = {CONTROL: float(weight > 0), ARRAYS: scale}
-        changes = {key: value * factors.get(key[0], weight) for key, value in changes.items()}
-        clients = int(state[_SUMMANDS])
-        for stage in client.stages:
-            changes = stage.in_sum(changes, clients)
-        rng = stream(self.settings.seed, "rounding", 1 + 2 * int(state[ROUND]), self._client)
-        words = layout.words(changes, numbers.write(weight, payload), clients, rng)
-        renewed, masked = self._masked(self._shared, words, asked, numbers.tail)
-        self._state.set_ephemeral(_STORED, dict(renewed))
-        apart = in_record(reports_of(self.settings), DIAGNOSTICS)
-        plain = {name: value for name, value in payload.items() if name in apart}
-        return {ARRAYS: {MASKED: masked}, WEIGHT: int(num_examples > 0), **plain}
 
     def _masked(
         self, shares: Arrays, words: Words, asked: Asked, tail: Tail
@@ -264,16 +219,6 @@ class SumMember(ClientStage):
     def _of(self, state: Arrays) -> str:
         """What the sum is of for which this client has shared masks."""
         return [*self._sums][int(state[OF])]
-
-    def _weight(self, num_examples: int, largest: float) -> float:
-        if self.settings.client_weights == "uniform":
-            return float(num_examples > 0)
-        if not num_examples <= largest:
-            raise UserError(
-                "The server named a largest weight that is below this client's.",
-                "server-asks-too-much",
-            )
-        return num_examples / largest
 
     def _keys(self, content: Content) -> tuple[Arrays, Arrays]:
         nonce = checked_array("The server sent", content.arrays, NONCE, np.uint8, (KEY_BYTES,))
@@ -365,6 +310,59 @@ class SumMember(ClientStage):
                 "The server asked for a secure sum that this client has not joined.", "not-sent-yet"
             )
         return stored
+
+
+class UpdateMember(SumMember):
+    """A client in secure sums of updates: masks in place of what it would return."""
+
+    phases = frozenset()
+
+    def before(self, asked: Asked, shares: Mapping[str, Any]) -> None:
+        """Take a request for an update, if it is the one that was announced."""
+        self._accept(UPDATE, asked)
+        self._asked, self._shared = asked, dict(shares)
+
+    def after(self, payload: Payload) -> Payload:
+        """The update as a masked vector, and what is kept by client as it is."""
+        state, client, asked = self._stored(), self.client, self._asked
+        records = {name: dict(arrays) for name, arrays in asked.records.items()}
+        start = common_records(self.settings, records)
+        num_examples = payload[WEIGHT]
+        weight = self._weight(num_examples, float(state[LARGEST_WEIGHT]))
+        normalizer = float(payload.get(NORMALIZER, 0.0))
+        scale = weight / normalizer if weight and self.settings.base == "fednova" else weight
+        numbers = Numbers(self.settings, client.sizes)
+        largest = largest_change(self.settings)
+        layout = Layout.of(start, client.buffer_names(), largest, numbers.tail)
+        changes: Mapping[tuple[str, str], Floats] = {
+            (record, name): np.asarray(payload[record][name], np.float64)
+            - (0.0 if record == CONTROL else start[record][name])
+            for record, name in layout.shapes
+        }
+        if norm := self.settings.max_update_norm:
+            changes = clipped(changes, norm)
+        factors = {CONTROL: float(weight > 0), ARRAYS: scale}
+        changes = {key: value * factors.get(key[0], weight) for key, value in changes.items()}
+        clients = int(state[_SUMMANDS])
+        for stage in client.stages:
+            changes = stage.in_sum(changes, clients)
+        rng = stream(self.settings.seed, "rounding", 1 + 2 * int(state[ROUND]), self._client)
+        words = layout.words(changes, numbers.write(weight, payload), clients, rng)
+        renewed, masked = self._masked(self._shared, words, asked, numbers.tail)
+        self._state.set_ephemeral(_STORED, dict(renewed))
+        apart = in_record(reports_of(self.settings), DIAGNOSTICS)
+        plain = {name: value for name, value in payload.items() if name in apart}
+        return {ARRAYS: {MASKED: masked}, WEIGHT: int(num_examples > 0), **plain}
+
+    def _weight(self, num_examples: int, largest: float) -> float:
+        if self.settings.client_weights == "uniform":
+            return float(num_examples > 0)
+        if not num_examples <= largest:
+            raise UserError(
+                "The server named a largest weight that is below this client's.",
+                "server-asks-too-much",
+            )
+        return num_examples / largest
 
 
 def _stage(state: Arrays) -> SumStage:

@@ -21,7 +21,13 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.arrays import Arrays
 from fedul_flwr.data.types import Content, Value, count
-from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError, UserError
+from fedul_flwr.errors import (
+    BadMessageError,
+    NothingToLearnError,
+    NoUpdateError,
+    TooFewLeftError,
+    UserError,
+)
 from fedul_flwr.federated.asked import Asked
 from fedul_flwr.federated.members import ClientRegistry
 from fedul_flwr.federated.messages import (
@@ -68,7 +74,7 @@ from fedul_flwr.secure.session import (
 )
 from fedul_flwr.secure.sharing import COMPLETE, neighbors, spare
 from fedul_flwr.secure.stored import Pairs
-from fedul_flwr.secure.sum_server import Opened, SumServer, TooFewLeftError, apart_message
+from fedul_flwr.secure.sum_server import Opened, SumServer, apart_message
 from fedul_flwr.secure.words import Tail, Words
 
 _ORIGIN = "Client {} sent for a secure sum"
