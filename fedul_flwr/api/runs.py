@@ -301,7 +301,8 @@ def compare(
     """
     from fedul_flwr.engine.simulate import DEFAULT_CLIENTS, Simulation, run_here
     from fedul_flwr.experiments import compare_files, trial_plan
-    from fedul_flwr.experiments.compare_table import parse_measures
+    from fedul_flwr.experiments.compare_table import MEASURES
+    from fedul_flwr.experiments.table import pick
     from fedul_flwr.results.tracking import refuse_missing
 
     if engine not in ("processes", "in-process"):
@@ -323,7 +324,8 @@ def compare(
     folder = user_path(output or Path("runs") / f"compare-{name}")
     with naming_data(str(shared.get("dataset", ""))):
         plan = trial_plan.make_plan(rows, shared, numbers, count, folder)
-    plan = replace(plan, measures=parse_measures(",".join(measures)))
+    if names := ",".join(measures):
+        plan = replace(plan, measures=tuple(pick(names, [*MEASURES], "measure")))
     for trial in plan.trials:
         refuse_missing(trial.config.tracking)
     for note in plan.notes:

@@ -69,10 +69,11 @@ def compare(
             "compare takes either --runs FILE or --methods a,b,c.", "options-contradict"
         )
     from fedul_flwr.experiments import compare_files, trial_plan
-    from fedul_flwr.experiments.compare_table import parse_measures, print_runs
+    from fedul_flwr.experiments.compare_table import MEASURES, print_runs
+    from fedul_flwr.experiments.table import pick
     from fedul_flwr.results.tracking import refuse_missing
 
-    columns = parse_measures(measures)
+    columns = pick(measures, [*MEASURES], "measure") if measures else []
     if runs is not None:
         rows, name = trial_plan.read_runs(runs), runs.stem
     else:
@@ -88,7 +89,7 @@ def compare(
         chosen = tuned_runs(plan, tuned)
         shared = trial_plan.in_effect(chosen, shared)
         plan = trial_plan.make_plan(chosen, shared, numbers, num_supernodes, folder)
-    plan = replace(plan, measures=columns)
+    plan = replace(plan, measures=tuple(columns))
     for trial in plan.trials:
         refuse_missing(trial.config.tracking)
     if engine != "in-process":

@@ -13,10 +13,8 @@ from matplotlib.ticker import MaxNLocator
 from fedul_flwr.experiments.compare_table import Compared
 from fedul_flwr.experiments.statistics import common_rounds
 from fedul_flwr.results.figure_style import (
-    COLORS,
-    DASHES,
-    MARKERS,
     legend_below,
+    line_look,
     mark_empty,
     new_figure,
     one_line,
@@ -48,22 +46,11 @@ def compare_figure(compared: Compared) -> Figure:
     _draw_ends(right, compared)
     set_title(figure, "Comparison", "mean and standard deviation over seeds")
     entries = [
-        Line2D([], [], label=one_line(row, 60), markersize=5, **_look(position))
+        Line2D([], [], label=one_line(row, 60), **line_look(position))
         for position, row in enumerate(ranked.index)
     ]
     legend_below(figure, entries, width=150 if figure.get_figwidth() > 8 else 105)
     return figure
-
-
-def _look(position: int) -> dict[str, Any]:
-    """Color, dashes and marker of a run: with more than seven runs colors repeat, pairs do not."""
-    cycle = position // len(COLORS)
-    return {
-        "color": COLORS[position % len(COLORS)],
-        "linestyle": DASHES[cycle % len(DASHES)],
-        "marker": MARKERS[cycle % len(MARKERS)],
-        "linewidth": 1.8,
-    }
 
 
 def _draw_rounds(axes: Axes, compared: Compared) -> None:
@@ -77,8 +64,8 @@ def _draw_rounds(axes: Axes, compared: Compared) -> None:
         if errors.empty:
             continue
         shown += errors.to_numpy().ravel().tolist()
-        mean, std, look = errors.mean(axis=1), errors.std(axis=1), _look(position)
-        axes.plot(mean, markersize=4, markevery=max(1, len(errors) // 12), **look)
+        mean, std, look = errors.mean(axis=1), errors.std(axis=1), line_look(position)
+        axes.plot(mean, markevery=max(1, len(errors) // 12), **look)
         if errors.shape[1] > 1:
             # A logarithmic axis cannot show values at or below 0.
             low = np.maximum(mean - std, errors.min(axis=1) / 2)
@@ -98,7 +85,7 @@ def _draw_ends(axes: Axes, compared: Compared) -> None:
         errors = of_row.dropna()
         if errors.empty:
             continue
-        look = _look(position)
+        look = line_look(position)
         # Dots of equal errors would hide each other.
         spread = 0.2 if len(errors) > 1 else 0.0
         heights = position + np.linspace(-spread, spread, len(errors))

@@ -9,11 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from fedul_flwr.config.base import AUTO, Scalar, nearest
+from fedul_flwr.config.base import AUTO, Scalar
 from fedul_flwr.config.method_settings import SupervisedSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.data.run_files.records import Run
-from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.statistics import (
     FEWEST_SEEDS,
     LEVEL,
@@ -42,21 +41,6 @@ _LABELS = (
     "It is the error of the labels that clients gave their new points, or their unlabeled points "
     "if they have no new ones. A point without a label counts as wrong."
 )
-
-
-def parse_measures(text: str) -> tuple[str, ...]:
-    """Read names of :data:`MEASURES` from a list such as ``balanced-accuracy,auc``."""
-    names = [part.strip() for part in text.split(",") if part.strip()]
-    for name in names:
-        if name not in MEASURES or names.count(name) > 1:
-            hint = nearest(name, MEASURES) if name not in MEASURES else ""
-            raise UserError(
-                f"--measures {text!r} must be some of {', '.join(MEASURES)}, separated by commas"
-                f"{hint or '.'}",
-                "unknown-name",
-                option="--measures",
-            )
-    return tuple(names)
 
 
 @dataclass(frozen=True)

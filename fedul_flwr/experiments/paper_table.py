@@ -27,7 +27,7 @@ _FORM = "mean ± half of its 95 % confidence interval (std over seeds)"
 
 def by_seed(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
     """A measure by (column, row) and seed, of runs of one kind."""
-    values = runs.assign(value=METRICS[measure].of(runs)).reset_index(drop=True)
+    values = runs.assign(value=METRICS[measure].values(runs)).reset_index(drop=True)
     return values.pivot(index=["column", "row"], columns="seed", values="value").astype(float)
 
 
