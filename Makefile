@@ -112,8 +112,8 @@ clean:
 	rm -rf $(VENV) .venv-flower .venv-lowest $(PFL) build dist site .mypy_cache .ruff_cache
 
 docs: $(STAMP)
-	$(BIN)/python -m fedul_flwr.config.document > docs/settings.md
-	$(BIN)/fedul-flwr reproduce --render
+	$(BIN)/python -m docs.hooks.settings > docs/settings.md
+	$(BIN)/python -m docs.hooks.tables
 
 # Versions and hashes of what the Dockerfile installs, but for PyTorch; Flower depends on uv.
 IMAGE := --extra hub --extra paper-protocols --extra prometheus --extra torchvision --extra xclp

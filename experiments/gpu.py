@@ -4,8 +4,8 @@
 
 Runs are started in the order of ``PLAN``, so many at a time. After the minutes all are stopped; the
 same command, minutes or weeks later, resumes them, and goes on to the next ones. What has finished
-is added to ``results/`` with its card, arithmetic and commit, and ``fedul-flwr reproduce --render``
-shows it. Each run is a process of its own, with its own folder of results below ``runs/gpu``.
+is added to ``results/`` with its card, arithmetic and commit, and ``make docs`` shows it. Each run
+is a process of its own, with its own folder of results below ``runs/gpu``.
 """
 
 from __future__ import annotations

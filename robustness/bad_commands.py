@@ -172,7 +172,7 @@ def tables_inputs() -> Iterator[list[str]]:
             yield [command, "fedul/table-1", "--quick", *of_tables, *more]
         yield [command]
     for more in (
-        *(["--seeds", ""], ["--seeds", "x"], ["--print", "nope"], ["--print", ""], ["--render"]),
+        *(["--seeds", ""], ["--seeds", "x"], ["--print", "nope"], ["--print", ""]),
         *(["--list"], ["--tuned"], ["--print", "a", "--tuned"]),
     ):
         yield ["reproduce", "fedul/table-1", "--quick", *of_tables, *more]

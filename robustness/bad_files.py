@@ -68,13 +68,13 @@ def warm_up() -> None:
     import fedul_flwr.server_app
     from fedul_flwr.deploy import check, init
     from fedul_flwr.engine import flower_simulation, in_process
-    from fedul_flwr.experiments import runs_file, search, tables_page
+    from fedul_flwr.experiments import reproduction, search
     from fedul_flwr.results import plots, report
     from fedul_flwr.results import predict as prediction_file
     from robustness import bad_inputs
 
     assert all((matplotlib, pandas, pyarrow, torchvision, fedul_flwr, bad_inputs, check, init))
-    assert all((in_process, flower_simulation, runs_file, search, tables_page))
+    assert all((in_process, flower_simulation, reproduction, search))
     assert all((plots, prediction_file, report))
 
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from fedul_flwr.experiments.compare_table import Row
-    from fedul_flwr.experiments.trial_plan import Plan
+    from fedul_flwr.experiments.compare_table import Compared
     from fedul_flwr.run.callbacks import Callback
 
 
@@ -176,13 +175,12 @@ class Comparison:
     results : the finished runs of each method, in the order of the seeds.
     """
 
-    def __init__(self, plan: Plan, rows: list[Row]) -> None:
-        self._rows = rows
-        self._plan = plan
-        self.directory = plan.output
-        self.results = {
-            row.name: [Result(result.trial.directory) for result in row.finished] for row in rows
-        }
+    def __init__(self, compared: Compared) -> None:
+        self._compared = compared
+        self.directory = compared.plan.output
+        self.results: dict[str, list[Result]] = {row: [] for row in compared.rows}
+        for trial, _ in compared.finished:
+            self.results[trial.row].append(Result(trial.directory))
 
     @property
     def table(self) -> pd.DataFrame:
@@ -204,9 +202,9 @@ class Comparison:
 
     def plot(self) -> Figure:
         """Errors over rounds, and errors of all seeds."""
-        from fedul_flwr.experiments.trial_plots import compare_figure
+        from fedul_flwr.experiments.compare_plot import compare_figure
 
-        return shown(compare_figure(self._rows))
+        return shown(compare_figure(self._compared))
 
     def __repr__(self) -> str:
         return str(self.table[["mean", "std", "n_seeds"]])
@@ -228,8 +226,8 @@ def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparis
     from fedul_flwr.config.run_config import parse_flat
     from fedul_flwr.config.trusted_modules import require_trusted_modules
     from fedul_flwr.data.run_files.run import Run
-    from fedul_flwr.experiments.compare_table import make_rows
-    from fedul_flwr.experiments.trial import Trial, TrialResult
+    from fedul_flwr.experiments.compare_table import Compared
+    from fedul_flwr.experiments.trial import CLIENTS, Trial, table_of
     from fedul_flwr.experiments.trial_plan import Plan
 
     try:
@@ -244,7 +242,7 @@ def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparis
         raise UserError(
             f"{directory} has no readable tables of a comparison ({error}).", "file-damaged"
         ) from None
-    root, results, clients = directory.resolve(), [], 0
+    root, trials = directory.resolve(), []
     for name, seed, run_folder in runs:
         folder = (root / run_folder).resolve()
         if not folder.is_relative_to(root):
@@ -256,12 +254,11 @@ def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparis
         if not trust_modules:
             require_trusted_modules(folder, run.settings, "use trust_modules=True")
         config = parse_flat(run.settings)
-        clients = run.outcome.num_clients or clients
-        results.append(TrialResult(Trial(name, seed, folder, config, {}), "finished", run))
-    seeds = tuple(sorted({result.trial.seed for result in results}))
-    trials = tuple(result.trial for result in results)
-    plan = Plan({name: {} for name in names}, {}, seeds, clients, root, trials, ())
-    return Comparison(plan, make_rows(plan, results))
+        clients = run.outcome.num_clients or 0
+        trials.append(Trial(name, seed, folder, config, {CLIENTS: clients}))
+    return Comparison(
+        Compared(Plan({name: {} for name in names}, {}, root, tuple(trials)), table_of(trials))
+    )
 
 
 @without_exit("The comparison")
@@ -304,7 +301,8 @@ def compare(
     """
     from fedul_flwr.engine.simulate import DEFAULT_CLIENTS, Simulation, run_here
     from fedul_flwr.experiments import compare_files, trial_plan
-    from fedul_flwr.experiments.compare_table import parse_measures
+    from fedul_flwr.experiments.compare_table import MEASURES
+    from fedul_flwr.experiments.table import pick
     from fedul_flwr.run.tracking import refuse_missing
 
     if engine not in ("processes", "in-process"):
@@ -326,7 +324,8 @@ def compare(
     folder = user_path(output or Path("runs") / f"compare-{name}")
     with naming_data(str(shared.get("dataset", ""))):
         plan = trial_plan.make_plan(rows, shared, numbers, count, folder)
-    plan = replace(plan, measures=parse_measures(",".join(measures)))
+    if names := ",".join(measures):
+        plan = replace(plan, measures=tuple(pick(names, [*MEASURES], "measure")))
     for trial in plan.trials:
         refuse_missing(trial.config.tracking)
     for note in plan.notes:
@@ -334,15 +333,15 @@ def compare(
 
     simulation = Simulation(count, verbose=verbose, engine=engine)
     try:
-        comparison = compare_files.compare(
+        compared = compare_files.compare(
             plan,
-            lambda config, title: run_here(config, simulation, title),
+            lambda _, config, title: run_here(config, simulation, title),
             print,
         )
     except KeyboardInterrupt:
         print("Stopped; the same call goes on from here.")
         raise
-    return Comparison(plan, comparison)
+    return Comparison(compared)
 
 
 def _rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shlex
 from dataclasses import replace
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fedul_flwr.config.run_config import RunConfig
-    from fedul_flwr.experiments.runs_file import Reproduction
+    from fedul_flwr.experiments.runs_file import RunsFile
+    from fedul_flwr.experiments.search import RowSearch
     from fedul_flwr.experiments.table import Size, Table
-    from fedul_flwr.experiments.trial_plan import Plan
+    from fedul_flwr.experiments.table_plan import Device
+    from fedul_flwr.experiments.trial import Key, Simulate, Trial
 
 
 def compare(
@@ -66,10 +69,11 @@ def compare(
             "compare takes either --runs FILE or --methods a,b,c.", "options-contradict"
         )
     from fedul_flwr.experiments import compare_files, trial_plan
-    from fedul_flwr.experiments.compare_table import parse_measures, print_rows
+    from fedul_flwr.experiments.compare_table import MEASURES, print_runs
+    from fedul_flwr.experiments.table import pick
     from fedul_flwr.run.tracking import refuse_missing
 
-    columns = parse_measures(measures)
+    columns = pick(measures, [*MEASURES], "measure") if measures else []
     if runs is not None:
         rows, name = trial_plan.read_runs(runs), runs.stem
     else:
@@ -85,7 +89,7 @@ def compare(
         chosen = tuned_runs(plan, tuned)
         shared = trial_plan.in_effect(chosen, shared)
         plan = trial_plan.make_plan(chosen, shared, numbers, num_supernodes, folder)
-    plan = replace(plan, measures=columns)
+    plan = replace(plan, measures=tuple(columns))
     for trial in plan.trials:
         refuse_missing(trial.config.tracking)
     if engine != "in-process":
@@ -95,14 +99,14 @@ def compare(
 
     how = Simulation(num_supernodes, client_cpus, client_gpus, verbose, engine)
 
-    def simulate(config: RunConfig, title: str) -> None:
+    def simulate(_: Trial, config: RunConfig, title: str) -> None:
         run_here(config, how, title)
 
     with options.resumable():
-        table = compare_files.compare(plan, simulate, typer.echo)
-    print_rows(plan, table)
+        compared = compare_files.compare(plan, simulate, typer.echo)
+    print_runs(compared)
     typer.echo(f"Saved: {plan.output}")
-    if any(row.failed for row in table):
+    if compared.ranked["failed"].any():
         raise typer.Exit(1)
 
 
@@ -126,9 +130,6 @@ def reproduce(
     dataset: options.Datasets = None,
     tuned: Annotated[
         bool, typer.Option("--tuned", help="Use the settings that fedul-flwr tune chose.")
-    ] = False,
-    render: Annotated[
-        bool, typer.Option("--render", help="Write all tables to docs/tables.md; no runs.")
     ] = False,
     column: Annotated[
         str | None,
@@ -156,30 +157,23 @@ def reproduce(
     verbose: options.Verbose = False,
 ) -> None:
     """Run the missing trials of TABLE, as fedul/table-1, and compare them with the paper."""
-    if [table is not None, render, show].count(True) != 1:
-        raise UserError("reproduce takes one of TABLE, --render and --list.", "options-contradict")
+    if (table is None) != show:
+        raise UserError("reproduce takes either TABLE or --list.", "options-contradict")
     if column is not None and table is None:
         raise UserError("--print takes a TABLE.", "option-without-effect", option="--print")
-    if show:
+    if table is None:
         _list(experiments, results)
         return
-    from fedul_flwr.experiments import tables_page
-
-    if table is None:
-        tables_page.render(experiments, results)
-        typer.echo(f"Tables: {tables_page.PAGE}")
-        return
+    from fedul_flwr.experiments.paper_table import print_statistics
     from fedul_flwr.experiments.runs_file import RunsFile
-    from fedul_flwr.experiments.statistics import print_statistics
     from fedul_flwr.experiments.table import pick, read_table, tables_of
+    from fedul_flwr.experiments.table_plan import Device, flat_file
     from fedul_flwr.experiments.trial_plan import parse_seeds
 
     size: Size = "quick" if quick else "full"
     is_set = {"--device": device != "auto", "--seeds": seeds != "0", "--tuned": tuned}
     is_set["--dataset"] = bool(dataset)
     if column is not None:
-        from fedul_flwr.experiments.table_plan import flat_file
-
         options.refuse_options({"--columns": columns, **is_set}, "with --print: leave it out")
         typer.echo(flat_file(read_table(experiments, table), column, size, rows), nl=False)
         return
@@ -189,9 +183,10 @@ def reproduce(
         (pick(rows, content.rows, "row"), pick(columns, content.names, "column"))
         for content in contents
     ]
-    from fedul_flwr.engine.simulate import Simulation, run_here
-    from fedul_flwr.experiments.runs_file import Reproduction
-    from fedul_flwr.experiments.table_plan import Device
+
+    def simulate(trial: Trial, config: RunConfig, title: str) -> None:
+        how = Simulation(trial.clients, 1, _client_gpus(config), verbose, engine)
+        run_here(config, how, title)
 
     failed, statistics = 0, []
     for content, (of_rows, of_columns) in zip(contents, chosen, strict=True):
@@ -199,69 +194,21 @@ def reproduce(
             ineffective = {"--quick": quick, **is_set} if len(names) == 1 else {}
             _print_benchmark(content, of_rows, of_columns, ineffective)
             continue
-        task = Reproduction(
-            content,
-            RunsFile(results, content.name, size, tuned),
-            Device(device, options.local_copies(dataset)),
-            run=lambda config, clients, title: run_here(
-                config,
-                Simulation(clients, 1, _client_gpus(config), verbose, engine),
-                title,
-            ),
-            say=typer.echo,
-        )
+        file = RunsFile(results, content.name, size, tuned)
+        here = Device(device, options.local_copies(dataset))
         if verify is not None:
             options.refuse_options({"--seeds": seeds != "0"}, "with --verify: leave it out")
-            _verify(task, of_rows, of_columns, verify)
+            _verify(content, file, here, (of_rows, of_columns), verify, simulate)
             continue
-        table_failed, runs = _run_and_print(task, of_rows, of_columns, parse_seeds(seeds))
+        cells = product(of_columns, of_rows, parse_seeds(seeds))
+        keys = [(row, column, seed) for column, row, seed in cells]
+        table_failed, runs = _run_and_print(content, file, here, keys, simulate)
         failed += table_failed
         statistics.append((content, runs, of_rows, of_columns))
     for of in statistics if names != [table] else ():
         print_statistics(*of)
     if failed:
         raise typer.Exit(1)
-
-
-def _print_benchmark(
-    table: Table, rows: list[str], columns: list[str], ineffective: Mapping[str, object]
-) -> None:
-    """Print the paper's figures of a table that a benchmark measures; it takes no options."""
-    from fedul_flwr.experiments.paper_table import lines, print_lines
-    from fedul_flwr.experiments.runs_file import no_runs
-
-    options.refuse_options(ineffective, f"on {table.name}: a benchmark measures it")
-    typer.echo(f"A benchmark measures {table.name}: {table.benchmark}")
-    print_lines(table, None, list(lines(table, no_runs(), rows, columns)))
-
-
-def _run_and_print(
-    task: Reproduction, rows: list[str], columns: list[str], seeds: tuple[int, ...]
-) -> tuple[int, pd.DataFrame]:
-    """Print the table after the missing trials; how many failed, and the runs that it shows."""
-    from fedul_flwr.experiments import tables_page
-    from fedul_flwr.experiments.paper_table import lines, print_lines
-
-    table, size = task.table, task.file.size
-    plans = _plans(task, dict.fromkeys(columns, rows), seeds)
-    if size == "full" and any(task.missing(plan, rows) for plan in plans):
-        import torch
-
-        if task.device.name == "cpu" or not torch.cuda.is_available():
-            typer.echo(
-                "Warning: without a GPU each run at full size takes hours to days. "
-                "--quick runs a small size made for two cores.",
-                err=True,
-            )
-    with options.resumable():
-        failed = task.run_missing(plans, rows)
-    typer.echo(f"Results: {task.file.path}; reproduce --render writes them to docs/tables.md.")
-    runs = task.file.read()
-    wanted = {"row": rows, "column": columns, "seed": seeds}
-    chosen = runs[runs[[*wanted]].isin(wanted).all(axis="columns")]
-    tables_page.check_runs(table, task.file, chosen)
-    print_lines(table, (size, task.file.tuned), list(lines(table, chosen, rows, columns)))
-    return failed, chosen
 
 
 def _client_gpus(config: RunConfig) -> float:
@@ -271,30 +218,62 @@ def _client_gpus(config: RunConfig) -> float:
     return 1.0 if choose_device(config.device).type == "cuda" else 0.0
 
 
-def _plans(
-    task: Reproduction, rows: Mapping[str, Sequence[str]], seeds: tuple[int, ...]
-) -> Sequence[Plan]:
-    """The trials of ``rows`` of each column, with the settings that a search chose if asked."""
-    from fedul_flwr.experiments.studies import tuned_rows
-    from fedul_flwr.experiments.table_plan import plan_columns
+def _print_benchmark(
+    table: Table, rows: list[str], columns: list[str], ineffective: Mapping[str, object]
+) -> None:
+    """Print the paper's figures of a table that a benchmark measures; it takes no options."""
+    from fedul_flwr.experiments.paper_table import figures, print_figures
+    from fedul_flwr.experiments.runs_file import RunsFile
 
-    table, size = task.table, task.file.size
-    wanted = {
-        column: {row: seeds for row in names if row in table.column(column, size).rows}
-        for column, names in rows.items()
-    }
-    chosen = tuned_rows(table, task.file, wanted) if task.file.tuned else None
-    return plan_columns(table, list(rows), size, seeds, task.device, chosen)
+    options.refuse_options(ineffective, f"on {table.name}: a benchmark measures it")
+    typer.echo(f"A benchmark measures {table.name}: {table.benchmark}")
+    no_runs = RunsFile(Path(), table.name, "full").read()
+    print_figures(table, None, figures(table, no_runs, rows, columns))
 
 
-def _verify(task: Reproduction, rows: list[str], columns: list[str], count: int) -> None:
+def _run_and_print(
+    table: Table, file: RunsFile, device: Device, keys: Sequence[Key], simulate: Simulate
+) -> tuple[int, pd.DataFrame]:
+    """Print the table after the missing trials; how many failed, and the runs that it shows."""
+    from fedul_flwr.experiments.paper_table import figures, print_figures
+    from fedul_flwr.experiments.reproduction import check_runs, missing, plan_cells, run_missing
+
+    trials = plan_cells(table, file, keys, device)
+    if file.size == "full" and missing(file, trials):
+        import torch
+
+        if device.name == "cpu" or not torch.cuda.is_available():
+            typer.echo(
+                "Warning: without a GPU each run at full size takes hours to days. "
+                "--quick runs a small size made for two cores.",
+                err=True,
+            )
+    with options.resumable():
+        failed = run_missing(file, trials, device.datasets, simulate, typer.echo)
+    typer.echo(f"Results: {file.path}.")
+    stored = file.read()
+    runs = stored[stored.index.isin(keys)]
+    check_runs(table, file, runs)
+    rows, columns = ([*dict.fromkeys(names)] for names in list(zip(*keys, strict=True))[:2])
+    print_figures(table, (file.size, file.tuned), figures(table, runs, rows, columns))
+    return failed, runs
+
+
+def _verify(
+    table: Table,
+    file: RunsFile,
+    device: Device,
+    cells: tuple[Sequence[str], Sequence[str]],
+    count: int,
+    simulate: Simulate,
+) -> None:
     """Run ``count`` stored trials again; the exit code is 1 if there are none."""
-    stored: dict[int, dict[str, list[str]]] = {}
-    for row, column, seed in task.file.by_key():
-        if row in rows and column in columns:
-            stored.setdefault(seed, {}).setdefault(column, []).append(row)
-    plans = [plan for seed in sorted(stored) for plan in _plans(task, stored[seed], (seed,))]
-    largest = task.verify(plans, rows, count)
+    from fedul_flwr.experiments.reproduction import plan_cells, verify
+
+    rows, columns = cells
+    keys = [key for key in file.read().index if key[0] in rows and key[1] in columns]
+    trials = plan_cells(table, file, keys, device)
+    largest = verify(file, trials, count, simulate, typer.echo)
     typer.echo(f"Largest difference: {largest:.2f} percentage points.")
 
 
@@ -321,7 +300,11 @@ def _list(experiments: Path, results: Path) -> None:
 def tune(
     table: Annotated[
         str | None,
-        typer.Argument(metavar="TABLE", help="Table, as fedul/table-1; see reproduce --list."),
+        typer.Argument(
+            metavar="[TABLE]",
+            help="Table, as fedul/table-1; see reproduce --list. Without it, and without --runs: "
+            "the run with the settings of -c.",
+        ),
     ] = None,
     quick: options.Quick = False,
     rows: options.Rows = None,
@@ -337,12 +320,12 @@ def tune(
         typer.Option(
             min=1,
             max=options.MOST_CLIENTS,
-            help="With --runs: number of simulated clients, 10 by default.",
+            help="Without TABLE: number of simulated clients, 10 by default.",
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(file_okay=False, help="With --runs: directory of trials and search.jsonl."),
+        typer.Option(file_okay=False, help="Without TABLE: directory of trials and search.jsonl."),
     ] = None,
     trials: Annotated[
         int | None,
@@ -369,57 +352,80 @@ def tune(
     results: options.Results = options.RESULTS,
     experiments: options.Experiments = options.EXPERIMENTS,
 ) -> None:
-    """Search settings for every row of TABLE, as fedul/table-1, without using test errors."""
-    if (table is None) == (runs is None):
-        raise UserError("tune takes either TABLE or --runs FILE.", "options-contradict")
-    from fedul_flwr.config.user_files import attribute, parse_overrides
+    """Search settings of a run, or of every row of TABLE, as fedul/table-1, without test errors."""
+    from fedul_flwr.config.user_files import attribute
     from fedul_flwr.engine.shell import flower_logs
-    from fedul_flwr.experiments.runs_file import RunsFile, require_committed
-    from fedul_flwr.experiments.search import TRIALS, Searches, plan_searches, run_searches
+    from fedul_flwr.experiments.search import TRIALS, plan_search, run_searches
     from fedul_flwr.experiments.search_space import Search
     from fedul_flwr.experiments.studies import require_optuna
-    from fedul_flwr.experiments.table import pick, read_table
-    from fedul_flwr.experiments.table_plan import Device, plan_columns
-    from fedul_flwr.experiments.trial_plan import make_plan, read_runs
 
+    if table is not None and runs is not None:
+        raise UserError("tune takes either TABLE or --runs FILE.", "options-contradict")
     require_optuna()
-    asked = None if search is None else attribute(search, "SEARCH", Search)
+    tried = None if search is None else attribute(search, "SEARCH", Search)
+    shared, clients = parse_overrides(run_config or []), num_supernodes or 10
+    size: Size = "quick" if quick else "full"
     if table is not None:
         of_runs = {"-c": run_config, "--num-supernodes": num_supernodes, "--output": output}
         options.refuse_options(of_runs, f"with {table}: leave it out")
+        from fedul_flwr.experiments.runs_file import RunsFile, require_committed
+        from fedul_flwr.experiments.table import pick, read_table
+        from fedul_flwr.experiments.table_plan import Device, plan_columns
+
         content = read_table(experiments, table)
         if content.benchmark:
             raise UserError(
                 f"A benchmark measures {table}: there is nothing to search.", "nothing-to-search"
             )
-        size: Size = "quick" if quick else "full"
         names = pick(columns, content.names, "column")
         chosen = pick(rows, [row for row in content.rows if row not in content.chosen_with], "row")
         here = Device(device, options.local_copies(dataset))
-        plans = plan_columns(content, names, size, (seed,), here)
-        tried, folder = asked or content.search, TRIALS / content.name / size
+        planned = plan_columns(content, names, size, (seed,), here)
+        planned = [trial for trial in planned if trial.row in chosen]
+        tried, folder = tried or content.search, TRIALS / content.name / size
         file = RunsFile(results, content.name, size).searches
         require_committed(results)
         use = ["fedul-flwr", "reproduce", table, *(["--quick"] if quick else []), "--tuned"]
     else:
-        assert runs is not None
         of_table = {"--quick": quick, "--rows": rows, "--columns": columns, "--dataset": dataset}
-        options.refuse_options(of_table, "with --runs: leave it out")
-        clients, shared = num_supernodes or 10, parse_overrides(run_config or [])
-        folder = output or Path("runs") / f"tune-{runs.stem}"
-        named = read_runs(runs)
-        plans = [make_plan(named, {"device": device, **shared}, (seed,), clients, folder)]
-        tried, chosen, file = asked or Search(), list(named), folder / "search.jsonl"
-        use = ["fedul-flwr", "compare", "--runs", str(runs)]
-        use += [part for text in run_config or [] for part in ("-c", text)]
-        use += ["--num-supernodes", str(clients), "--tuned", str(file)]
+        options.refuse_options(of_table, "without TABLE: leave it out")
+        from fedul_flwr.experiments.trial_plan import make_plan, read_runs, slug
+
+        name = str(shared.get("method", "fedul"))
+        named = {name: {}} if runs is None else read_runs(runs)
+        folder = output or Path("runs") / f"tune-{slug(name) if runs is None else runs.stem}"
+        plan = make_plan(named, {"device": device, **shared}, (seed,), clients, folder)
+        planned, file = [*plan.trials], folder / "search.jsonl"
+        use = [part for text in run_config or [] for part in ("-c", text)]
+        use += ["--num-supernodes", str(clients)]
+        use = ["fedul-flwr", "compare", "--runs", str(runs), *use, "--tuned", str(file)]
+    tried = tried or Search()
     if trials is not None:
         tried = replace(tried, trials=trials)
-    tasks = plan_searches(
-        plans, chosen, Searches(tried, criterion, folder, file, size if table else "")
-    )
+    of_size = "" if table is None else size
+    tasks = [plan_search(one, tried, criterion, folder, file, of_size) for one in planned]
     with options.resumable(), flower_logs(logging.ERROR):
         failed = run_searches(tasks, jobs, typer.echo)
-    typer.echo(f"Search: {file}; {shlex.join(use)} runs the chosen settings, with other --seeds.")
+    if table is None and runs is None:
+        _print_run(tasks[0], run_config or [], clients)
+    else:
+        text = f"{shlex.join(use)} runs the chosen settings, with other --seeds."
+        typer.echo(f"Search: {file}; {text}")
     if failed:
         raise typer.Exit(1)
+
+
+def _print_run(task: RowSearch, run_config: Sequence[str], clients: int) -> None:
+    """Print the command of a run with the chosen settings, on a split that no trial saw."""
+    from fedul_flwr.experiments.studies import chosen_settings, read_studies
+
+    settings = chosen_settings(read_studies(task.file)[task.name])
+    if settings is None:
+        typer.echo(f"Search: {task.file}")
+        return
+    chosen = {**settings, "seed": task.trial.seed + 1}
+    use = [part for text in run_config for part in ("-c", text)]
+    use += ["-c", " ".join(f"{key}={json.dumps(value)}" for key, value in chosen.items())]
+    words = ["fedul-flwr", "run", *use, "--num-supernodes", str(clients)]
+    typer.echo(f"Search: {task.file}; this runs the chosen settings, with another seed:")
+    typer.echo(shlex.join(words))

@@ -94,7 +94,6 @@ app.command(
         "fedul-flwr run",
         "fedul-flwr run -c 'method=fedllp num-rounds=50' --num-supernodes 20",
         "fedul-flwr run -c my-run.toml -c seed=1 --output runs/first",
-        "fedul-flwr run --tune 12 -c dataset=my-data --output runs/best",
         "fedul-flwr run --resume runs/first",
         "fedul-flwr run --federation consortium -c my-run.toml --output runs/ours",
     )
@@ -123,6 +122,7 @@ app.command(
     **with_examples(
         "fedul-flwr tune fedul/table-1 --quick --jobs 2",
         "fedul-flwr tune --runs runs.toml --trials 12",
+        "fedul-flwr tune -c dataset=my-data",
     )
 )(tune)
 app.add_typer(deploy, name="deploy")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
 from collections.abc import Mapping
@@ -24,8 +23,7 @@ from fedul_flwr.engine.simulate import (
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
-    from fedul_flwr.config.base import Scalar
-    from fedul_flwr.config.run_config import RunConfig
+    pass
 
 
 Federation = Annotated[
@@ -62,14 +60,6 @@ def run(
     engine: options.EngineName = "processes",
     ray_address: options.RayAddress = "",
     federation: Federation = None,
-    tune: Annotated[
-        int | None,
-        typer.Option(
-            min=2,
-            metavar="TRIALS",
-            help="First search settings with so many trials, by validation labels; 12 are usual.",
-        ),
-    ] = None,
 ) -> None:
     """Simulate a federation, or run on a deployed one, and print a summary."""
     if engine == "processes" and federation is None:
@@ -87,18 +77,12 @@ def run(
             "--client-gpus": client_gpus,
             "--engine": engine != "processes",
             "--ray-address": ray_address,
-            "--tune": tune,
         }
         options.refuse_options(of_simulations, "with --federation: leave it out")
         _run_on_federation(federation, overrides, verbose)
         return
-    if tune is not None:
-        options.refuse_options({"--resume": overrides.get("resume")}, "with --tune: leave it out")
     config = resolve(overrides, base_dir=Path.cwd())
     clients = number_of_clients(config, num_supernodes)
-    if tune is not None:
-        overrides |= _search_settings(config, overrides, clients, tune)
-        config = resolve(overrides, base_dir=Path.cwd())
     if config.resume and "num-rounds" in overrides:
         config = config.model_copy(update={"num_rounds": int(overrides["num-rounds"])})
     directory = simulate(
@@ -127,42 +111,6 @@ def _run_on_federation(name: str, overrides: Mapping[str, Any], verbose: bool) -
         typer.echo(f"Finished. The results are on the SuperLink's machine, in {config.output}.")
     else:
         print_summary(directory)
-
-
-def _search_settings(
-    config: RunConfig, overrides: Mapping[str, Scalar], num_clients: int, trials: int
-) -> dict[str, Scalar]:
-    """Settings that a search by validation labels chooses, as ``fedul-flwr tune`` makes it.
-
-    The search splits the data with the next seed, so that the run is none that it saw. The same
-    call goes on with a search that was stopped. ``overrides`` are what the user has set.
-    """
-    from fedul_flwr.engine.shell import flower_logs
-    from fedul_flwr.experiments.search import Searches, plan_searches, run_searches
-    from fedul_flwr.experiments.search_space import Search
-    from fedul_flwr.experiments.studies import chosen_settings, read_studies, require_optuna
-    from fedul_flwr.experiments.trial_plan import make_plan
-
-    require_optuna()
-    row = config.method
-    output = overrides.get("output")
-    folder = Path(f"{config.output}-search") if output else Path("runs") / f"search-{row}"
-    shared = {key: overrides[key] for key in overrides if key not in ("output", "seed")}
-    plan = make_plan({row: {}}, shared, (config.seed + 1,), num_clients, folder)
-    file = folder / "search.jsonl"
-    what = Searches(Search(trials=trials), "validation", folder, file)
-    with options.resumable(), flower_logs(logging.ERROR):
-        run_searches(plan_searches([plan], [row], what), 1, typer.echo)
-    settings = chosen_settings(read_studies(file)[row])
-    if settings is None:
-        raise UserError(
-            f"--tune {trials}: no trial was complete; {file} says why.",
-            "search-failed",
-            option="--tune",
-        )
-    values = ", ".join(f"{key} {value}" for key, value in settings.items())
-    typer.echo(f"Chosen by the search: {values or 'the settings as they were'} ({file}).")
-    return dict(settings)
 
 
 def demo(

@@ -1,63 +1,16 @@
-"""Write ``docs/settings.md`` and the table of defaults from the settings classes.
-
-``python -m fedul_flwr.config.document`` prints the page, with ``toml`` the defaults for
-``pyproject.toml``. A test compares both files with this output.
-"""
+"""Settings in words, from their classes: keys, defaults, allowed values and meanings."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from fedul_flwr.config.base import AUTO, KINDS, OnlyWith, Settings, any_of, shown, word_of
-from fedul_flwr.config.methods import METHODS
-from fedul_flwr.config.run_config import all_sections, users_of
+from fedul_flwr.config.run_config import all_sections
 from fedul_flwr.config.shared import SharedSettings
-from fedul_flwr.config.user_files import FLOWER_ROUNDS, ROUNDS
-
-
-def defaults_toml() -> str:
-    """Body of ``[tool.flwr.app.config]``."""
-    lines = []
-    for key, value in SharedSettings().to_flat().items():
-        lines.append(_assignment(key, value))
-        if key == ROUNDS:  # Flower accepts no key that is not here
-            lines.append(_assignment(FLOWER_ROUNDS, 0))
-    for name, kind in all_sections().items():
-        lines += ["", f"[tool.flwr.app.config.{name}]"]
-        lines += [_assignment(key, value) for key, value in kind().to_flat().items()]
-    return "\n".join(lines) + "\n"
-
-
-def settings_page() -> str:
-    """Markdown of all settings."""
-    parts = [
-        "# Settings",
-        "",
-        "Written by `make docs` from the classes of settings and the methods. Set them with",
-        "`-c 'key=value key=value'` or `--run-config FILE.toml`; a key of a table is `table.key`.",
-        "A key that needs another method, other data or another setting than the run has is",
-        "refused; what it needs is behind its meaning.",
-        "",
-        "## Shared by all methods",
-        "",
-        *_table(SharedSettings),
-        "",
-        "## Methods",
-        "",
-        "| method | how it learns | data that it needs | paper |",
-        "|---|---|---|---|",
-        *(f"| `{m.name}` | {m.line} | {m.needs} | {m.paper} |" for m in METHODS.values()),
-    ]
-    for name, kind in all_sections().items():
-        parts += ["", f"## `{name}`", "", introduction(kind), ""]
-        parts += [f"Only with `{users_of(name)}`.", ""]
-        parts += _table(kind)
-    return "\n".join(parts) + "\n"
 
 
 class SettingNote(NamedTuple):
@@ -105,15 +58,6 @@ def introduction(kind: type[Settings]) -> str:
     return (kind.__doc__ or "").strip().split("\n\n")[0]
 
 
-def _table(kind: type[Settings]) -> Iterator[str]:
-    yield "| key | default | allowed | meaning |"
-    yield "|---|---|---|---|"
-    for note in describe(kind):
-        allowed = ", ".join(f"`{value}`" if note.has_choices else value for value in note.allowed)
-        meaning = note.meaning.replace("|", "\\|")
-        yield f"| `{note.key}` | `{note.default}` | {allowed} | {meaning} |"
-
-
 def _allowed(field: FieldInfo) -> tuple[str, ...]:
     if get_origin(field.annotation) is Literal:
         return tuple(map(str, get_args(field.annotation)))
@@ -129,11 +73,3 @@ def _allowed(field: FieldInfo) -> tuple[str, ...]:
     text = f"{kind} {', '.join(bounds)}".strip()
     word = word_of(field) or (AUTO if field.default == AUTO else "")
     return (f"{word} or {text}" if word else text,)
-
-
-def _assignment(key: str, value: object) -> str:
-    return f"{key} = {json.dumps(value)}"
-
-
-if __name__ == "__main__":
-    print(defaults_toml() if sys.argv[1:] == ["toml"] else settings_page(), end="")

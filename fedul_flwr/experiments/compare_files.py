@@ -6,123 +6,138 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from fedul_flwr.data.csv_files import write_cell
 from fedul_flwr.data.safe_files import make_folder, write_atomically
-from fedul_flwr.experiments.compare_table import (
-    MEASURES,
-    Row,
-    automatic,
-    cells,
-    make_rows,
-    notes,
-)
-from fedul_flwr.experiments.text_tables import csv_text, markdown_table, markdown_text
-from fedul_flwr.experiments.trial import (
-    Log,
-    Simulate,
-    TrialResult,
-    check_unchanged,
-    read_trial,
-    run_trials,
-)
+from fedul_flwr.experiments.compare_plot import compare_figure
+from fedul_flwr.experiments.compare_table import COSTS, Compared, automatic, in_words, notes
+from fedul_flwr.experiments.text_tables import markdown_table, markdown_text
+from fedul_flwr.experiments.trial import Log, Simulate, check_unchanged, read_trial, run_trials
 from fedul_flwr.experiments.trial_plan import Plan
-from fedul_flwr.experiments.trial_plots import compare_figure
-from fedul_flwr.results.facts import NONE, percent
+from fedul_flwr.results.facts import percent
 from fedul_flwr.results.figure_style import draw
 from fedul_flwr.results.model_file import render
 from fedul_flwr.results.report import PAGE, pictures
 from fedul_flwr.run.server_data import open_server_data
-from fedul_flwr.run.summary import SHARES
-
-_TRAFFIC = ("bytes_up", "bytes_down", *SHARES)
-_MEASURES = tuple(key for _, key, _ in MEASURES.values())
 
 
-def compare(plan: Plan, simulate: Simulate, log: Log) -> list[Row]:
+def compare(plan: Plan, simulate: Simulate, log: Log) -> Compared:
     """Run the trials that are not finished, and save the files of the comparison after each."""
     check_unchanged(plan.trials)
     for trial in plan.trials:  # a seed whose data cannot be split ends no other's run
-        if read_trial(trial).status != "finished":
-            open_server_data(trial.config).split_over(plan.num_clients, trial.config)
-    results = run_trials(plan.trials, simulate, log, lambda done: _save(plan, done))
-    return make_rows(plan, results)
+        if read_trial(trial)["status"] != "finished":
+            open_server_data(trial.config).split_over(plan.clients, trial.config)
+    return Compared(
+        plan, run_trials(plan.trials, simulate, log, lambda done: _save(Compared(plan, done)))
+    )
 
 
-def _save(plan: Plan, results: Sequence[TrialResult]) -> None:
-    rows = make_rows(plan, results)
-    make_folder(plan.output)
-    figure = compare_figure(rows)
+def _save(compared: Compared) -> None:
+    output = compared.plan.output
+    make_folder(output)
+    figure = compare_figure(compared)
     files: dict[str, str | bytes] = {
-        "comparison.md": markdown(plan, rows),
-        "comparison.csv": _runs_csv(rows),
-        "trials.csv": _trials_csv(plan, results),
-        "comparison.tex": latex(plan, rows),
-        PAGE: page(plan, rows, results, pictures({"comparison": figure})),
+        "comparison.md": markdown(compared),
+        "comparison.csv": _csv(_ranking(compared)),
+        "trials.csv": _csv(_trials(compared, "test_error", "best_round", "seconds_total", *COSTS)),
+        "comparison.tex": latex(compared),
+        PAGE: page(compared, pictures({"comparison": figure})),
         "comparison.png": draw(figure, "png"),
     }
     for name, content in files.items():
-        write_atomically(plan.output / name, content)
+        write_atomically(output / name, content)
 
 
-def markdown(plan: Plan, rows: Sequence[Row]) -> str:
+def _ranking(compared: Compared) -> pd.DataFrame:
+    """A line for each run, with numbers in full precision."""
+    ranked = compared.ranked.rename(columns={"seconds_total": "seconds", "seeds": "n_seeds"})
+    ranked["marked"] = ranked["marked"].map({True: "true", False: "false"})
+    shown = ["mean", "std", "half_width", "p_value", "marked", "seconds", "seconds_per_round"]
+    return ranked[[*shown, *COSTS, "n_seeds"]].rename_axis("run").reset_index()
+
+
+def _trials(compared: Compared, *keys: str) -> pd.DataFrame:
+    """A line for each trial; its directory is relative to that of the comparison."""
+    trials = compared.trials.rename(columns={"row": "run", "run": "record"})
+    shown = trials.reindex(columns=["run", "seed", "status", *keys])
+    shown["directory"] = [
+        trial.directory.relative_to(compared.plan.output).as_posix() for trial in trials["trial"]
+    ]
+    return shown
+
+
+def _csv(table: pd.DataFrame) -> str:
+    safe = table.assign(run=[write_cell(run) for run in table["run"]])
+    return str(safe.to_csv(index=False, lineterminator="\n"))
+
+
+def markdown(compared: Compared) -> str:
     """The table with its notes, and the settings of the runs."""
-    table = cells(rows, plan.measures).map(markdown_text)
-    bold = ["**" if row.ranking.marked else "" for row in rows]
+    table = compared.cells.map(markdown_text)
+    bold = ["**" if marked else "" for marked in compared.ranked["marked"]]
     table.iloc[:, 1] = bold + table.iloc[:, 1] + bold
-    lines = table.itertuples(index=False)
     return "\n".join(
         [
             *("# Comparison", ""),
-            *markdown_table([*table], lines, numbers=len(table.columns) - 1),
+            *markdown_table(table, numbers=len(table.columns) - 1),
             "",
-            *(f"- {markdown_text(note)}" for note in notes(plan, rows, "Bold")),
+            *(f"- {markdown_text(note)}" for note in notes(compared, "Bold")),
             *("", "## Conditions", ""),
-            *(f"- {line}" for line in _conditions(plan, rows, markdown_text)),
+            *(f"- {line}" for line in _conditions(compared, markdown_text)),
             "",
         ]
     )
 
 
-def _conditions(plan: Plan, rows: Sequence[Row], escaped: Callable[[str], str]) -> Iterator[str]:
+def _conditions(compared: Compared, escaped: Callable[[str], str]) -> Iterator[str]:
     """Sentences on what the runs have in common and apart; settings are code of Markdown."""
-    yield f"Clients: {plan.num_clients}"
+    plan = compared.plan
+    yield f"Clients: {plan.clients}"
     yield f"Seeds: {', '.join(map(str, plan.seeds))}"
-    yield f"Settings of all runs: {_settings(plan.shared)}"
-    for row in rows:
-        yield f"{escaped(row.name)}: {_settings(plan.rows[row.name])}{_automatic(row)}"
+    yield f"Settings of all runs: {_settings(plan.shared) or 'none'}"
+    for row, settings in plan.rows.items():
+        taken = automatic(compared, row)
+        chosen = f"; automatic: {_settings(taken)}" if taken else ""
+        yield f"{escaped(row)}: {_settings(settings) or 'none'}{chosen}"
     yield "All other settings have their defaults. Time and traffic are means over trials."
 
 
-def page(
-    plan: Plan, rows: Sequence[Row], results: Sequence[TrialResult], figures: Sequence[Any]
-) -> str:
+def _settings(values: Mapping[str, object]) -> str:
+    return ", ".join(f"`{key} = {_toml(value)}`" for key, value in values.items())
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, list):
+        return " or ".join(map(_toml, value))
+    return f'"{value}"' if isinstance(value, str) else str(value).lower()
+
+
+def page(compared: Compared, figures: Sequence[Any]) -> str:
     """The table with its notes, figures, and all trials as one HTML page."""
+    trials = _trials(compared, "test_error", "best_round")
+    trials["error"] = in_words(trials["test_error"], percent)
+    trials["best round"] = in_words(trials["best_round"], "{:.0f}".format)
+    trials["seed"] = trials["seed"].astype(str)
     return render(
         "report_comparison.html.template.md",
-        name=plan.output.resolve().name,
-        rows=cells(rows, plan.measures).to_dict("records"),
-        best=[at for at, row in enumerate(rows) if row.ranking.marked],
-        notes=notes(plan, rows, "Bold"),
-        conditions=[line.replace("`", "") for line in _conditions(plan, rows, str)],
+        name=compared.plan.output.resolve().name,
+        rows=compared.cells.to_dict("records"),
+        best=np.flatnonzero(compared.ranked["marked"]),
+        notes=notes(compared, "Bold"),
+        conditions=[line.replace("`", "") for line in _conditions(compared, str)],
         figures=figures,
-        trials=[
-            {
-                "run": result.trial.row,
-                "seed": str(result.trial.seed),
-                "status": result.status,
-                "error": percent(result.metric("test_error")),
-                "best round": NONE if best is None else f"{best:.0f}",
-                "directory": _directory(plan, result),
-            }
-            for result in results
-            for best in [result.metric("best_round")]
-        ],
+        trials=trials[["run", "seed", "status", "error", "best round", "directory"]].to_dict(
+            "records"
+        ),
     )
 
 
-def latex(plan: Plan, rows: Sequence[Row]) -> str:
+def latex(compared: Compared) -> str:
     """The table for LaTeX with package booktabs; the best runs are bold."""
-    table = cells(rows, plan.measures)
-    bold = ["textbf:--rwrap;" if row.ranking.marked else "" for row in rows]
+    table = compared.cells
+    bold = ["textbf:--rwrap;" if marked else "" for marked in compared.ranked["marked"]]
     styled = table.style.hide(axis="index").apply(lambda _: bold, subset=[table.columns[1]])
     styled = styled.format(escape="latex").format_index(escape="latex", axis=1)
     form = "l" + "r" * (len(table.columns) - 1)
@@ -133,68 +148,11 @@ def latex(plan: Plan, rows: Sequence[Row]) -> str:
 
 _LATEX = {
     **{"±": r"$\pm$", "–": "--", "−": "$-$", "<": "$<$", ">": "$>$", "|": r"\textbar{}"},
-    **{
-        "²": "$^2$",
-        "³": "$^3$",
-        "·": r"$\cdot$",
-        "×": r"$\times$",
-        "…": r"\dots{}",
-        "≤": r"$\leq$",
-    },
+    **{"²": "$^2$", "³": "$^3$", "·": r"$\cdot$", "×": r"$\times$", "…": r"\dots{}"},
+    **{"≤": r"$\leq$"},
     **{
         chr(code): f"$\\{name.rpartition(' ')[2].lower()}$"
         for code in range(0x3B1, 0x3CA)
         if "FINAL" not in (name := unicodedata.name(chr(code))) and not name.endswith("OMICRON")
     },
 }
-
-
-def _runs_csv(rows: Sequence[Row]) -> str:
-    """A line for each run, with numbers in full precision."""
-    return csv_text(
-        {
-            "run": row.name,
-            "mean": row.ranking.error.mean,
-            "std": row.ranking.error.std,
-            "half_width": row.ranking.error.half_width,
-            "p_value": row.ranking.p_value,
-            "marked": str(row.ranking.marked).lower(),
-            "seconds": row.mean("seconds_total"),
-            **{key: row.mean(key) for key in ("seconds_per_round", *_TRAFFIC, *_MEASURES)},
-            "n_seeds": len(row.ranking.seeds),
-        }
-        for row in rows
-    )
-
-
-def _trials_csv(plan: Plan, results: Sequence[TrialResult]) -> str:
-    """A line for each trial; its directory is relative to that of the comparison."""
-    keys = ("test_error", "best_round", "seconds_total", *_TRAFFIC, *_MEASURES)
-    return csv_text(
-        {
-            "run": result.trial.row,
-            "seed": result.trial.seed,
-            "status": result.status,
-            **{key: getattr(result.run and result.run.summary, key, None) for key in keys},
-            "directory": _directory(plan, result),
-        }
-        for result in results
-    )
-
-
-def _directory(plan: Plan, result: TrialResult) -> str:
-    return result.trial.directory.relative_to(plan.output).as_posix()
-
-
-def _automatic(row: Row) -> str:
-    chosen = {key: " or ".join(map(_toml, values)) for key, values in automatic(row).items()}
-    text = ", ".join(f"`{key} = {value}`" for key, value in chosen.items())
-    return f"; automatic: {text}" if text else ""
-
-
-def _settings(values: Mapping[str, object]) -> str:
-    return ", ".join(f"`{key} = {_toml(value)}`" for key, value in values.items()) or "none"
-
-
-def _toml(value: object) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value).lower()

@@ -1,21 +1,30 @@
-"""A comparison of runs: the means of their trials, and their table as text."""
+"""The table of a comparison: its runs ranked by the means of their trials, as text with notes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import pandas as pd
 
-from fedul_flwr.config.base import AUTO, Scalar, nearest
+from fedul_flwr.config.base import AUTO, Scalar
 from fedul_flwr.config.method_settings import SupervisedSettings
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.statistics import FEWEST_SEEDS, LEVEL, Estimate, Ranking, rank
+from fedul_flwr.data.run_files.run import Run
+from fedul_flwr.experiments.statistics import (
+    FEWEST_SEEDS,
+    LEVEL,
+    deviation,
+    estimates,
+    rank,
+)
 from fedul_flwr.experiments.text_tables import print_table
-from fedul_flwr.experiments.trial import TrialResult
+from fedul_flwr.experiments.trial import Trial
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.results.facts import NONE, duration, format_bytes
+from fedul_flwr.run.summary import SHARES
 
 MEASURES = {
     "balanced-accuracy": ("balanced (%)", "balanced_accuracy", 2),
@@ -25,6 +34,8 @@ MEASURES = {
     "brier": ("Brier", "brier", 3),
 }
 """Heading, key in a summary and digits of the measures that a table can show, by their names."""
+COSTS = ("bytes_up", "bytes_down", *SHARES, *(key for _, key, _ in MEASURES.values()))
+"""Numbers of a summary that the files have beside errors and times."""
 _FORM = "mean (sample standard deviation) over seeds."
 _LABELS = (
     "It is the error of the labels that clients gave their new points, or their unlabeled points "
@@ -33,101 +44,111 @@ _LABELS = (
 
 
 @dataclass(frozen=True)
-class Row:
-    """One run of a comparison with the results of its trials."""
+class Compared:
+    """Runs of a plan with the table of their trials (:func:`run_trials`)."""
 
-    name: str
-    ranking: Ranking
-    results: tuple[TrialResult, ...]
-
-    @property
-    def finished(self) -> tuple[TrialResult, ...]:
-        """Its finished trials."""
-        return tuple(result for result in self.results if result.status == "finished")
+    plan: Plan
+    trials: pd.DataFrame
 
     @property
-    def failed(self) -> int:
-        """Number of its failed trials."""
-        return sum(result.status == "failed" for result in self.results)
+    def rows(self) -> list[str]:
+        """Names of the runs in their order."""
+        return [*self.plan.rows]
 
-    @property
-    def trains(self) -> bool:
-        """Whether the errors are of models; if not, they are of labels for clients' points."""
-        return all(result.trial.trains for result in self.results)
+    def by_seed(self, key: str) -> pd.DataFrame:
+        """A number such as ``seconds_total`` by run and seed, NaN where no trial has it."""
+        numbers = self.trials.reindex(columns=["row", "seed", key])
+        table = numbers.pivot(index="row", columns="seed", values=key)
+        return table.astype(float).reindex(self.rows)
 
-    def values(self, key: str) -> list[float]:
-        """A number such as ``seconds_total`` of each finished trial that has it."""
-        return [value for result in self.finished if (value := result.metric(key)) is not None]
+    @cached_property
+    def ranked(self) -> pd.DataFrame:
+        """By run what :func:`~fedul_flwr.experiments.statistics.rank` says of the errors, means of
+        ``seconds_total``, ``seconds_per_round`` and :data:`COSTS`, numbers of ``trials`` and of
+        ``failed`` ones, and ``trains``: whether the errors are of models, or else of labels.
+        """
+        ranked, of_row = rank(self.by_seed("test_error")), self.trials.groupby("row")
+        for key in ("seconds_total", "seconds_per_round", *COSTS):
+            ranked[key] = self.by_seed(key).mean(axis="columns")
+        ranked["trials"] = of_row.size()
+        ranked["failed"] = of_row["status"].agg(lambda states: (states == "failed").sum())
+        ranked["trains"] = of_row["trial"].agg(lambda of: all(trial.trains for trial in of))
+        return ranked
 
-    def mean(self, key: str) -> float | None:
-        """Mean of :meth:`values`."""
-        values = self.values(key)
-        return sum(values) / len(values) if values else None
-
-
-def make_rows(plan: Plan, results: Sequence[TrialResult]) -> list[Row]:
-    """A row for each run, in their order; trials without a known test error are not ranked."""
-    of_row = {name: tuple(r for r in results if r.trial.row == name) for name in plan.rows}
-    ranked = rank(
-        {
-            name: {
-                r.trial.seed: e for r in row_results if (e := r.metric("test_error")) is not None
-            }
-            for name, row_results in of_row.items()
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """The table as text, a line for each run; the first column is text, others numbers."""
+        ranked = self.ranked
+        error = "test error (%)" if ranked["trains"].all() else "error (%)"
+        has_failed = (ranked["seeds"] == 0) & (ranked["failed"] > 0)
+        cells = {
+            error: _spread(ranked, 2).mask(has_failed, "failed"),
+            "95 %": in_words(ranked["half_width"], "± {:.2f}".format),
+            "p": in_words(
+                ranked["p_value"], lambda p: f"{p:.3f}" if p >= 0.001 else "< 0.001"
+            ).mask(ranked["best"], "best"),
         }
-    )
-    return [Row(name, ranked[name], row_results) for name, row_results in of_row.items()]
-
-
-def parse_measures(text: str) -> tuple[str, ...]:
-    """Read names of :data:`MEASURES` from a list such as ``balanced-accuracy,auc``."""
-    names = [part.strip() for part in text.split(",") if part.strip()]
-    for name in names:
-        if name not in MEASURES or names.count(name) > 1:
-            hint = nearest(name, MEASURES) if name not in MEASURES else ""
-            raise UserError(
-                f"--measures {text!r} must be some of {', '.join(MEASURES)}, separated by commas"
-                f"{hint or '.'}",
-                "unknown-name",
-                option="--measures",
-            )
-    return tuple(names)
-
-
-def cells(rows: Sequence[Row], measures: Sequence[str] = ()) -> pd.DataFrame:
-    """The table as text, a line for each row; the first column is text, the others are numbers."""
-    error = "test error (%)" if all(row.trains for row in rows) else "error (%)"
-    lines = []
-    for row in rows:
-        half, seeds, count = row.ranking.error.half_width, len(row.ranking.seeds), len(row.results)
-        up, down = (row.mean(key) for key in ("bytes_up", "bytes_down"))
-        line = {
-            "run": row.name,
-            error: _error(row),
-            "95 %": NONE if half is None else f"± {half:.2f}",
-            "p": _p_value(row.ranking),
-            **{
-                heading: _spread(Estimate.of(row.values(key)), digits)
-                for heading, key, digits in (MEASURES[name] for name in measures)
-            },
-            "best round": ", ".join(f"{best:.0f}" for best in row.values("best_round")) or NONE,
-            "time": duration(row.mean("seconds_total")),
-            "a round": duration(row.mean("seconds_per_round")),
-            "up": NONE if up is None else format_bytes(up),
-            "down": NONE if down is None else format_bytes(down),
-            "seeds": str(seeds) if seeds == count else f"{seeds} of {count}",
+        for heading, key, digits in (MEASURES[name] for name in self.plan.measures):
+            cells[heading] = _spread(estimates(self.by_seed(key)), digits)
+        best = in_words(self.by_seed("best_round"), "{:.0f}".format)
+        cells |= {
+            "best round": [", ".join(of[of != NONE]) or NONE for _, of in best.iterrows()],
+            "time": in_words(ranked["seconds_total"], duration),
+            "a round": in_words(ranked["seconds_per_round"], duration),
+            "up": in_words(ranked["bytes_up"], format_bytes),
+            "down": in_words(ranked["bytes_down"], format_bytes),
+            "seeds": [
+                f"{count}" if count == of else f"{count} of {of}"
+                for count, of in zip(ranked["seeds"], ranked["trials"], strict=True)
+            ],
         }
-        lines.append(line)
-    return pd.DataFrame(lines)
+        return pd.DataFrame(cells).rename_axis("run").reset_index()
+
+    @cached_property
+    def by_run(self) -> pd.DataFrame:
+        """The trials of each run one after the other."""
+        order = {row: position for position, row in enumerate(self.rows)}
+        return self.trials.sort_values("row", key=lambda rows: rows.map(order), kind="stable")
+
+    @property
+    def finished(self) -> list[tuple[Trial, Run]]:
+        """Finished trials and their runs."""
+        done = self.by_run[self.by_run["run"].notna()]
+        return [*zip(done["trial"], done["run"], strict=True)]
+
+    def titles(self, which: pd.Series) -> list[str]:
+        """Run and seed of chosen trials of :attr:`by_run`."""
+        return [trial.title for trial in self.by_run.loc[which, "trial"]]
 
 
-def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
+def in_words(values: Any, form: Callable[[float], str]) -> Any:
+    """Numbers of a Series or a DataFrame as text."""
+    return values.map(lambda value: NONE if pd.isna(value) else form(value)).astype(object)
+
+
+def _spread(estimates: pd.DataFrame, digits: int) -> pd.Series:
+    """``2.98 (1.72)``: means and standard deviations."""
+    std = estimates["std"].map(lambda std: deviation(std, digits))
+    means: pd.Series = in_words(estimates["mean"], f"{{:.{digits}f}}".format)
+    return means + std
+
+
+def print_runs(compared: Compared) -> None:
+    """Print the table and its notes; a star marks the best runs."""
+    table = compared.cells.copy()
+    table.iloc[:, 1] += [" *" if marked else "  " for marked in compared.ranked["marked"]]
+    title = f"{compared.plan.clients} clients"
+    print_table(title, table, len(table.columns) - 1, notes(compared, "*"))
+
+
+def notes(compared: Compared, mark: str) -> list[str]:
     """Sentences that explain the table; ``mark`` says how it marks the best runs."""
-    lines = [*_error_notes(rows)]
-    if any(row.ranking.error.half_width is not None for row in rows):
+    plan, trials, ranked = compared.plan, compared.by_run, compared.ranked
+    lines = [*_error_notes(ranked)]
+    if ranked["half_width"].notna().any():
         lines.append("95 %: half of the mean's confidence interval over seeds, by Student's t.")
-    lines.append(f"{mark}: {_mark_note(rows)}")
-    local = [r.name for r in rows if any(s.trial.config.evaluate == "local" for s in r.results)]
+    lines.append(f"{mark}: {_mark_note(ranked)}")
+    local = dict.fromkeys(t.row for t in trials["trial"] if t.config.evaluate == "local")
     if local:
         lines.append(
             f"The errors of {'; '.join(local)} are means over the models of a round's clients, not "
@@ -136,28 +157,56 @@ def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
     if plan.measures:
         shown = ", ".join(MEASURES[name][0] for name in plan.measures)
         lines.append(f"{shown}: {_FORM}")
-    lines += [*_label_notes(rows), *plan.notes, *_test_notes(rows)]
-    results = [result for row in rows for result in row.results]
-    lines += [f"Failed: {r.trial.title}: {r.reason}" for r in results if r.status == "failed"]
-    lines += _run_warnings(results)
-    waiting = [r.trial.title for r in results if r.status in ("to do", "interrupted")]
-    if waiting:
+    lines += [*_label_notes(compared), *plan.notes, *_test_notes(compared)]
+    failed, finished = (trials["status"] == state for state in ("failed", "finished"))
+    reasons = zip(compared.titles(failed), trials.loc[failed, "reason"], strict=True)
+    lines += [f"Failed: {title}: {reason}" for title, reason in reasons]
+    lines += _run_warnings(compared)
+    if waiting := compared.titles(~failed & ~finished):
         lines.append(f"Not finished: {'; '.join(waiting)}.")
-    unknown = [r for r in results if r.status == "finished" and r.metric("test_error") is None]
-    for trains, missing in (
-        (True, "No test error was measured in the best round of"),
-        (False, "There are no true labels to score the labels of"),
+    trains = pd.Series([trial.trains for trial in trials["trial"]], index=trials.index)
+    unknown = finished & trials["test_error"].isna()
+    for which, missing in (
+        (trains, "No test error was measured in the best round of"),
+        (~trains, "There are no true labels to score the labels of"),
     ):
-        titles = [result.trial.title for result in unknown if result.trial.trains == trains]
-        if titles:
+        if titles := compared.titles(unknown & which):
             lines.append(f"{missing}: {'; '.join(titles)}.")
     return lines
 
 
-def _label_notes(rows: Sequence[Row]) -> Iterator[str]:
+def _error_notes(ranked: pd.DataFrame) -> Iterator[str]:
+    labeling = [str(row) for row, trains in ranked["trains"].items() if not trains]
+    if not labeling:
+        yield f"Test error in percent: {_FORM}"
+        return
+    yield f"Error in percent: {_FORM}"
+    if len(labeling) == len(ranked):
+        yield _LABELS
+        return
+    yield f"{'; '.join(labeling)}: {_LABELS}"
+    yield (
+        "The other runs: It is the test error of the model of the best round. It is measured on "
+        "other points, so compare with care."
+    )
+
+
+def _mark_note(ranked: pd.DataFrame) -> str:
+    if ranked["marked"].any():
+        return (
+            "the lowest mean, and the means that a two-sided paired t-test over seeds does not "
+            f"tell apart from it at the {LEVEL * 100:.0f} % level (p is its p-value). "
+            "With fewer seeds the test tells fewer runs apart."
+        )
+    return f"no run. That needs two runs with {FEWEST_SEEDS} seeds in common."
+
+
+def _label_notes(compared: Compared) -> Iterator[str]:
     """What each run learned from, and whether labels chose its round."""
-    for row in rows:
-        config, run = row.results[0].trial.config, next((r.run for r in row.finished), None)
+    configs = {trial.row: trial.config for trial in reversed(compared.plan.trials)}
+    runs = {trial.row: run for trial, run in reversed(compared.finished)}
+    for row in filter(configs.get, compared.rows):
+        config, run = configs[row], runs.get(row)
         parts = [find_method(config.method).needs]
         if (supervised := config.find(SupervisedSettings)) is not None:
             parts.append(f"here {100 * supervised.label_fraction:g} % of them")
@@ -168,99 +217,42 @@ def _label_notes(rows: Sequence[Row]) -> Iterator[str]:
         if run is not None and run.settings.get("selection") in ("validation", "balanced"):
             parts.append("validation labels chose the round")
         if text := "; ".join(filter(None, parts)):
-            yield f"{row.name} learned from: {text}."
+            yield f"{row} learned from: {text}."
 
 
-def automatic(row: Row) -> dict[str, list[Scalar]]:
-    """Settings of a row that were ``auto``, with the values that its finished trials took."""
-    taken: dict[str, list[Scalar]] = {}
-    for result in row.finished:
-        recorded = result.run.settings if result.run is not None else {}
-        for key, value in result.trial.config.to_flat().items():
-            used = recorded.get(key, AUTO)
-            if value == AUTO != used and used not in taken.setdefault(key, []):
-                taken[key].append(used)
-    return {key: values for key, values in taken.items() if values}
+def _test_notes(compared: Compared) -> Iterator[str]:
+    """The seeds of each test that is not over all seeds of the best run."""
+    measured, ranked = compared.by_seed("test_error").notna(), compared.ranked
+    for best in ranked.index[ranked["best"]]:
+        for row in ranked.index[measured.any(axis="columns")]:
+            if (measured.loc[row] == measured.loc[best]).all():
+                continue
+            if pd.isna(ranked.loc[row, "p_value"]):
+                text = "was not tested: it has fewer than two seeds in common with the best"
+            else:
+                pairs = measured.columns[measured.loc[row] & measured.loc[best]]
+                seeds = ", ".join(map(str, pairs))
+                text = f"was tested against {best} over the seeds that both have: {seeds}"
+            yield f"{row} {text}."
 
 
-def _run_warnings(results: Sequence[TrialResult]) -> Iterator[str]:
+def _run_warnings(compared: Compared) -> Iterator[str]:
     """The warnings of finished trials, each once for a run, with its seeds."""
     seeds: dict[tuple[str, str], list[int]] = {}
-    for result in results:
-        for text in result.run.outcome.warnings if result.run else ():
-            seeds.setdefault((result.trial.row, str(text)), []).append(result.trial.seed)
+    for trial, run in compared.finished:
+        for text in run.outcome.warnings:
+            seeds.setdefault((trial.row, str(text)), []).append(trial.seed)
     for (row, text), which in seeds.items():
         noun = "seed" if len(which) == 1 else "seeds"
         yield f"Warning: {row}, {noun} {', '.join(map(str, which))}: {text}"
 
 
-def print_rows(plan: Plan, rows: Sequence[Row]) -> None:
-    """Print the table and its notes; a star marks the best runs."""
-    table = cells(rows, plan.measures)
-    table.iloc[:, 1] += [" *" if row.ranking.marked else "  " for row in rows]
-    lines, numbers = table.itertuples(index=False), len(table.columns) - 1
-    title = f"{plan.num_clients} clients"
-    print_table(title, [*table], lines, numbers, notes(plan, rows, "*"))
-
-
-def _error_notes(rows: Sequence[Row]) -> Iterator[str]:
-    labeling = [row.name for row in rows if not row.trains]
-    if not labeling:
-        yield f"Test error in percent: {_FORM}"
-        return
-    yield f"Error in percent: {_FORM}"
-    if len(labeling) == len(rows):
-        yield _LABELS
-        return
-    yield f"{'; '.join(labeling)}: {_LABELS}"
-    yield (
-        "The other runs: It is the test error of the model of the best round. It is measured on "
-        "other points, so compare with care."
-    )
-
-
-def _error(row: Row) -> str:
-    if row.ranking.error.mean is None and row.failed:
-        return "failed"
-    return _spread(row.ranking.error, 2)
-
-
-def _spread(estimate: Estimate, digits: int) -> str:
-    """``2.98 (1.72)``: mean and standard deviation."""
-    if estimate.mean is None:
-        return NONE
-    return f"{estimate.mean:.{digits}f}" + (
-        "" if estimate.std is None else f" ({estimate.std:.{digits}f})"
-    )
-
-
-def _p_value(ranking: Ranking) -> str:
-    if ranking.p_value is None:
-        return "best" if ranking.best else NONE
-    return "< 0.001" if ranking.p_value < 0.001 else f"{ranking.p_value:.3f}"
-
-
-def _mark_note(rows: Sequence[Row]) -> str:
-    if any(row.ranking.marked for row in rows):
-        return (
-            "the lowest mean, and the means that a two-sided paired t-test over seeds does not "
-            f"tell apart from it at the {LEVEL * 100:.0f} % level (p is its p-value). "
-            "With fewer seeds the test tells fewer runs apart."
-        )
-    return f"no run. That needs two runs with {FEWEST_SEEDS} seeds in common."
-
-
-def _test_notes(rows: Sequence[Row]) -> Iterator[str]:
-    """The seeds of each test that is not over all seeds of the best run."""
-    best = next((row for row in rows if row.ranking.best), None)
-    for row in rows:
-        ranking = row.ranking
-        if best is None or not ranking.seeds or {*ranking.seeds} == {*best.ranking.seeds}:
-            continue
-        if ranking.p_value is None:
-            yield f"{row.name} was not tested: it has fewer than two seeds in common with the best."
-        else:
-            seeds = ", ".join(map(str, ranking.pairs))
-            yield (
-                f"{row.name} was tested against {best.name} over the seeds that both have: {seeds}."
-            )
+def automatic(compared: Compared, row: str) -> dict[str, list[Scalar]]:
+    """Settings of a row that were ``auto``, with the values that its finished trials took."""
+    taken: dict[str, list[Scalar]] = {}
+    for trial, run in compared.finished:
+        for key, value in trial.config.to_flat().items() if trial.row == row else ():
+            used = run.settings.get(key, AUTO)
+            if value == AUTO != used and used not in taken.setdefault(key, []):
+                taken[key].append(used)
+    return {key: values for key, values in taken.items() if values}

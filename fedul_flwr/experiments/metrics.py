@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,63 +13,49 @@ from fedul_flwr.data.run_files.records import number
 from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.run.summary import RELEASED_DOWN, SHARES
 
-Of = Callable[[pd.DataFrame], pd.Series]
 
+class Metric(NamedTuple):
+    """A metric of a paper's table: its name with the unit, digits after the point, and figures.
 
-def _first(*keys: str) -> Of:
-    """Of each run the first of ``keys`` that it has."""
-    return lambda runs: runs.reindex(columns=list(keys)).astype(float).bfill(axis=1).iloc[:, 0]
+    A run has the first of the figures ``of`` that it has; without any a benchmark measures it.
+    """
 
+    heading: str
+    digits: int
+    of: tuple[str, ...] = ()
 
-def _megabytes(runs: pd.DataFrame) -> pd.Series:
-    return (_first("bytes_up")(runs) + _first("bytes_down")(runs)) / 1e6
+    def values(self, runs: pd.DataFrame) -> pd.Series:
+        """The metric of each line of the table of runs, NaN where a run does not have it."""
+        keys = dict.fromkeys(["test_error", "bytes_up", "bytes_down", *self.of])
+        some = runs.reindex(columns=[*keys]).astype(float)
+        some["accuracy"] = 100 - some["test_error"]
+        some["megabytes"] = (some["bytes_up"] + some["bytes_down"]) / 1e6
+        return some.reindex(columns=[*self.of, "none"]).bfill(axis="columns").iloc[:, 0]
 
 
 def _balanced(source: str) -> str:
     return f"balanced_accuracy_{source}"
 
 
-_NOT_RUN = _first("measured by a benchmark")
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A metric of a paper's table.
-
-    Attributes
-    ----------
-    heading : name and unit.
-    digits : number of digits after the point.
-    of : takes the metric from the table of runs, NaN where a run does not have it. No run has one
-        that a benchmark measures.
-    """
-
-    heading: str
-    digits: int
-    of: Of = _NOT_RUN
-
-
 METRICS: Mapping[str, Metric] = {
-    "test-error": Metric("test error (%)", 2, _first("test_error")),
+    "test-error": Metric("test error (%)", 2, ("test_error",)),
     **{
-        f"test-error-{i}": Metric(f"test error, share {i} (%)", 2, _first(f"test_error_share_{i}"))
+        f"test-error-{i}": Metric(f"test error, share {i} (%)", 2, (f"test_error_share_{i}",))
         for i in range(1, 6)
     },
-    "accuracy": Metric("accuracy (%)", 2, lambda runs: 100 - _first("test_error")(runs)),
-    "s2c": Metric("S2C (%)", 0, _first("nonzero_down_percent", "percent_down")),
-    "c2s": Metric("C2S (%)", 0, _first("nonzero_up_percent", "percent_up")),
-    "s2c-release": Metric("S2C as released (%)", 0, _first(RELEASED_DOWN)),
-    "start-error": Metric("test error before round 1 (%)", 2, _first("start_test_error")),
-    "last-error": Metric("test error of the last round (%)", 2, _first("last_test_error")),
-    "seconds": Metric("seconds", 0, _first("seconds")),
-    "steps": Metric("steps of a client and round", 0, _first("steps")),
-    "megabytes": Metric("traffic (MB)", 1, _megabytes),
-    "labeled-error": Metric("error on labeled points (%)", 2, _first("labeled_error")),
-    "balanced-accuracy": Metric(
-        "balanced accuracy (%)", 2, _first(_balanced(LEFT_OUT), _balanced(XCLP))
-    ),
-    "balanced-accuracy-alone": Metric("within each client (%)", 2, _first(_balanced(LOCAL_LP))),
-    "balanced-accuracy-network": Metric("the model itself (%)", 2, _first(_balanced(NETWORK))),
+    "accuracy": Metric("accuracy (%)", 2, ("accuracy",)),
+    "s2c": Metric("S2C (%)", 0, ("nonzero_down_percent", "percent_down")),
+    "c2s": Metric("C2S (%)", 0, ("nonzero_up_percent", "percent_up")),
+    "s2c-release": Metric("S2C as released (%)", 0, (RELEASED_DOWN,)),
+    "start-error": Metric("test error before round 1 (%)", 2, ("start_test_error",)),
+    "last-error": Metric("test error of the last round (%)", 2, ("last_test_error",)),
+    "seconds": Metric("seconds", 0, ("seconds",)),
+    "steps": Metric("steps of a client and round", 0, ("steps",)),
+    "megabytes": Metric("traffic (MB)", 1, ("megabytes",)),
+    "labeled-error": Metric("error on labeled points (%)", 2, ("labeled_error",)),
+    "balanced-accuracy": Metric("balanced accuracy (%)", 2, (_balanced(LEFT_OUT), _balanced(XCLP))),
+    "balanced-accuracy-alone": Metric("within each client (%)", 2, (_balanced(LOCAL_LP),)),
+    "balanced-accuracy-network": Metric("the model itself (%)", 2, (_balanced(NETWORK),)),
     "epoch-seconds": Metric("seconds an epoch", 2),
     "gflops": Metric("forward FLOPs (G)", 3),
 }

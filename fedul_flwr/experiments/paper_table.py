@@ -1,98 +1,135 @@
-"""The paper's figures beside ours: lines of a table with the means of runs, and their curves."""
+"""The paper's figures beside ours: a line for each column, row and measure of a table."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Collection, Iterator, Sequence
 
 import pandas as pd
 
 from fedul_flwr.experiments.metrics import METRICS
-from fedul_flwr.experiments.statistics import Estimate, stack_curves
-from fedul_flwr.experiments.table import Size, Table
+from fedul_flwr.experiments.statistics import (
+    Estimate,
+    complete_means,
+    estimates,
+    paired_tests,
+    rank_table,
+    rival_table,
+)
+from fedul_flwr.experiments.table import SIZES, Size, Table
 from fedul_flwr.experiments.text_tables import print_table
 
 Kind = tuple[Size, bool]
 """Size of runs, and whether a search chose their settings."""
+KINDS: tuple[Kind, ...] = (*((size, False) for size in SIZES), *((size, True) for size in SIZES))
 _FORM = "mean ± half of its 95 % confidence interval (std over seeds)"
 
 
-@dataclass(frozen=True)
-class Line:
-    """One measure of one row and column: the paper's figure, and ours by kind of runs."""
-
-    row: str
-    column: str
-    measure: str
-    paper: Estimate
-    ours: Mapping[Kind, Estimate]
-
-    @property
-    def heading(self) -> str:
-        """Name and unit of the measure."""
-        return METRICS[self.measure].heading
-
-    def text(self, kind: Kind | None = None, none: str = "–") -> str:
-        """Our figure of a kind of runs with the digits of the measure, or the paper's."""
-        figure = self.paper if kind is None else self.ours.get(kind, Estimate())
-        return none if figure.mean is None else figure.text(METRICS[self.measure].digits)
-
-    def difference(self, kind: Kind) -> str:
-        """Our figure minus the paper's."""
-        ours, paper = self.ours.get(kind, Estimate()).mean, self.paper.mean
-        if ours is None or paper is None:
-            return "–"
-        return f"{ours - paper:+.{METRICS[self.measure].digits}f}"
+def by_seed(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """A measure by (column, row) and seed, of runs of one kind."""
+    values = runs.assign(value=METRICS[measure].values(runs)).reset_index(drop=True)
+    return values.pivot(index=["column", "row"], columns="seed", values="value").astype(float)
 
 
-def lines(
+def figures(
     table: Table, runs: pd.DataFrame, rows: Collection[str], columns: Sequence[str]
-) -> Iterator[Line]:
-    """Lines of a table for each of the rows, columns and measures, with or without figures."""
-    cells = ["size", "tuned", "column", "row"]
-    ours: dict[Any, dict[Kind, Estimate]] = {}
-    for measure in table.measures:
-        values = METRICS[measure].of(runs).dropna()
-        kind: Any
-        for kind, of in values.groupby([runs[key] for key in cells]):
-            size, tuned, *cell = kind
-            ours.setdefault((*cell, measure), {})[size, bool(tuned)] = Estimate.of(of.tolist())
-    for column in columns:
-        for row in table.column(column).rows:
-            for measure in table.measures if row in rows else ():
-                paper = Estimate(*table.figure(measure, column, row))
-                yield Line(row, column, measure, paper, ours.get((column, row, measure), {}))
-
-
-def mean_curves(
-    table: Table, column: str, runs: pd.DataFrame
-) -> dict[str, tuple[list[int], list[float]]]:
-    """Rounds that all seeds measured, and mean test errors in them, by row of a column."""
-    by_row = {}
-    for row in table.rows:
-        of_row = runs[(runs["column"] == column) & (runs["row"] == row)]
-        curves = zip(of_row["rounds"], of_row["test_errors"], strict=True)
-        rounds, errors = stack_curves(dict(zip(*curve, strict=True)) for curve in curves)
-        if rounds:
-            by_row[row] = rounds, [float(mean) for mean in errors.mean(axis=0)]
-    return by_row
-
-
-def print_lines(table: Table, kind: Kind | None, shown: Sequence[Line]) -> None:
-    """Print the paper's figures, ours of a kind and the difference; without a kind the paper's."""
-    several = len(table.measures) > 1
-    names = ["column", "row", *(["measure"] if several else [])]
-    numbers = ["paper"]
-    if kind is not None:
-        numbers += [f"{'tuned' if kind[1] else 'ours'}, {kind[0]}", "difference"]
-    texts = [
-        (
-            *(line.column, line.row, *([line.heading] if several else []), line.text()),
-            *((line.text(kind, "not run"), line.difference(kind)) if kind else ()),
-        )
-        for line in shown
+) -> pd.DataFrame:
+    """By column, row and measure the :class:`Estimate` of ``"paper"`` and of all :data:`KINDS`."""
+    cells = [
+        (column, row, measure)
+        for column in columns
+        for row in table.column(column).rows
+        for measure in (table.measures if row in rows else ())
     ]
-    notes = [] if several else [f"{METRICS[table.measures[0]].heading}, {_FORM}."]
-    title = f"{table.name}: {table.title}"
-    print_table(title, [*names, *numbers], texts, len(numbers), notes)
+    shown = pd.DataFrame(
+        {
+            "paper": [
+                Estimate(*table.figure(measure, column, row)) for column, row, measure in cells
+            ]
+        },
+        index=pd.MultiIndex.from_tuples(cells, names=["column", "row", "measure"]),
+        dtype=object,
+    )
+    for kind in KINDS:
+        of_kind = runs[(runs["size"] == kind[0]) & (runs["tuned"] == kind[1])]
+        ours = {
+            (*cell, measure): Estimate(mean, std, half, int(count))
+            for measure in table.measures
+            for cell, mean, std, half, count in estimates(by_seed(of_kind, measure)).itertuples()
+        }
+        shown[kind] = [ours.get(cell, Estimate()) for cell in cells]
+    return shown
+
+
+def named(table: Table, shown: pd.DataFrame) -> pd.DataFrame:
+    """Names of the lines of :func:`figures` and the paper's figures, as text."""
+    names = shown.index.to_frame(index=False)
+    names["measure"] = [METRICS[measure].heading for measure in names["measure"]]
+    names["paper"] = texts(shown, "paper", none="–")
+    return names if len(table.measures) > 1 else names.drop(columns="measure")
+
+
+def texts(shown: pd.DataFrame, kind: Kind | str, none: str) -> list[str]:
+    """Figures with the digits of their measures."""
+    return [
+        none if math.isnan(figure.mean) else figure.text(digits)
+        for figure, digits in zip(shown[kind], _digits(shown), strict=True)
+    ]
+
+
+def _digits(shown: pd.DataFrame) -> list[int]:
+    return [METRICS[measure].digits for measure in shown.index.get_level_values("measure")]
+
+
+def differences(shown: pd.DataFrame, kind: Kind) -> list[str]:
+    """Our figures minus the paper's."""
+    apart = [
+        ours.mean - paper.mean for ours, paper in zip(shown[kind], shown["paper"], strict=True)
+    ]
+    return [
+        "–" if math.isnan(difference) else f"{difference:+.{digits}f}"
+        for difference, digits in zip(apart, _digits(shown), strict=True)
+    ]
+
+
+def print_figures(table: Table, kind: Kind | None, shown: pd.DataFrame) -> None:
+    """Print the paper's figures, ours of a kind and the difference; without a kind the paper's."""
+    lines, numbers = named(table, shown), 1
+    if kind is not None:
+        numbers = 3
+        lines[f"{'tuned' if kind[1] else 'ours'}, {kind[0]}"] = texts(shown, kind, none="not run")
+        lines["difference"] = differences(shown, kind)
+    notes = [] if "measure" in lines else [f"{METRICS[table.measures[0]].heading}, {_FORM}."]
+    print_table(f"{table.name}: {table.title}", lines, numbers, notes)
+
+
+def rank_rows(
+    table: Table, runs: pd.DataFrame, rows: Sequence[str], columns: Sequence[str]
+) -> tuple[pd.DataFrame, list[str]]:
+    """Mean ranks of the rows that have one, of runs of one kind, and notes."""
+    ranked = [row for row in rows if row not in table.unranked]
+    return rank_table(complete_means(by_seed(runs, "test-error"), ranked, columns))
+
+
+def rival_tests(
+    table: Table, runs: pd.DataFrame, rows: Sequence[str], columns: Sequence[str]
+) -> Iterator[tuple[str, pd.DataFrame, list[str]]]:
+    """Methods that the table names beforehand with the lines of their rivals, and notes.
+
+    Rivals are ranked rows that are no variants of the method.
+    """
+    for method, variants in table.named.items():
+        rivals = [row for row in rows if row not in {*table.unranked, *variants, method}]
+        tests = paired_tests(by_seed(runs, "test-error"), method, rivals, columns)
+        if len(tests):
+            yield method, *rival_table(method, variants, tests)
+
+
+def print_statistics(
+    table: Table, runs: pd.DataFrame, rows: Sequence[str], columns: Sequence[str]
+) -> None:
+    """Print mean ranks with the critical difference, and the tests of methods that are named."""
+    ranks, notes = rank_rows(table, runs, rows, columns)
+    print_table(f"{table.name}: mean ranks", ranks, 1, notes)
+    for method, rivals, notes in rival_tests(table, runs, rows, columns):
+        print_table(f"{table.name}: {method}", rivals, 5, notes)

@@ -8,7 +8,7 @@ import logging
 import math
 import multiprocessing
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
@@ -23,7 +23,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, keys_in_use, resolve
-from fedul_flwr.data.run_files.records import Line, read_metrics
+from fedul_flwr.data.run_files.records import Line, criterion_value, read_metrics
 from fedul_flwr.data.run_files.run import ENVIRONMENT, METRICS, SUMMARY, Run
 from fedul_flwr.engine.shell import flower_logs, follow_parent
 from fedul_flwr.errors import UserError
@@ -48,13 +48,12 @@ from fedul_flwr.experiments.studies import (
     trials_table,
 )
 from fedul_flwr.experiments.trial import Log, Trial, one_line, prepare_directory
-from fedul_flwr.experiments.trial_plan import Overrides, Plan, slug
+from fedul_flwr.experiments.trial_plan import Overrides, prefixed, slug
 from fedul_flwr.federated.strategy import validate
 from fedul_flwr.run.callbacks import Callback
 
 if TYPE_CHECKING:
-    from optuna import Study
-    from optuna.trial import FrozenTrial
+    import optuna
 
 TRIALS = Path("runs/tune")
 """Directory of the trials of tables, below the working directory."""
@@ -71,48 +70,35 @@ class DivergedError(Exception):
 
 
 @dataclass(frozen=True)
-class Searches:
-    """What is searched, the directory of the trials, and the file of the studies of ``size``."""
-
-    search: Search
-    criterion: Name
-    directory: Path
-    file: Path
-    size: str = ""
-
-
-@dataclass(frozen=True)
 class RowSearch:
     """The search of a row; it can be sent to another process.
 
     Attributes
     ----------
     trial : the row with the seed of the search.
-    all_settings : all flat settings of the row on this computer.
+    settings : all flat settings of the row on this computer.
     criterion : the measure to compare trials by.
+    folder, file : directory of the trials of all rows, and the file of the studies.
+    size : size of a table's rows.
     """
 
     trial: Trial
-    all_settings: Overrides
-    num_clients: int
+    settings: Overrides
+    search: Search
     criterion: Criterion
-    what: Searches
-
-    @property
-    def search(self) -> Search:
-        """The settings to try."""
-        return self.what.search
+    folder: Path
+    file: Path
+    size: str = ""
 
     @property
     def directory(self) -> Path:
         """Directory of its trials."""
-        row = Path(slug(self.trial.column), slug(self.trial.row))
-        return Path.cwd() / self.what.directory / row
+        return Path.cwd() / self.folder / slug(self.trial.column) / slug(self.trial.row)
 
     @property
     def name(self) -> str:
         """Name of its study."""
-        return study_name(self.trial.row, self.trial.column, self.what.size)
+        return study_name(self.trial.row, self.trial.column, self.size)
 
     @property
     def title(self) -> str:
@@ -127,20 +113,19 @@ class RowSearch:
     @property
     def warm_up(self) -> int:
         """First rounds that no rung judges: the method's warm-up, at most half of the rounds."""
-        used = keys_in_use(dict(self.all_settings))
-        rounds = [v for k, v in self.all_settings.items() if k in used and k.endswith(_WARM_UPS)]
+        used = keys_in_use(dict(self.settings))
+        rounds = [v for k, v in self.settings.items() if k in used and k.endswith(_WARM_UPS)]
         numbers = [value for value in rounds if isinstance(value, int)]
-        return min(max(numbers, default=0), int(self.all_settings["num-rounds"]) // 2)
+        return min(max(numbers, default=0), int(self.settings["num-rounds"]) // 2)
 
     @property
     def definition(self) -> dict[str, Any]:
         """All that a trial's result depends on, as JSON has it; more trials go on with a study."""
         content = {
-            "settings": dict(self.trial.settings),
+            **self.trial.definition,
             "search": {k: v for k, v in asdict(self.search).items() if k != "trials"},
             "criterion": self.criterion.name,
             "selection": self.criterion.selection,
-            "content": dict(self.trial.content),
         }
         return dict(json.loads(json.dumps(content)))
 
@@ -149,12 +134,12 @@ class RowSearch:
         """Settings with which a run chooses its round as the trials did."""
         chooses = self.criterion.selection
         is_validated = self.criterion.name == "validation" or chooses != self.criterion.name
-        as_the_row = self.all_settings["selection"] == chooses
+        as_the_row = self.settings["selection"] == chooses
         return {} if is_validated or as_the_row else {"selection": chooses}
 
     def base(self) -> Overrides:
         """Settings of the trial that changes nothing."""
-        return {**self.all_settings, **self.criterion.settings(), "seed": self.trial.seed}
+        return {**self.settings, **self.criterion.settings(), "seed": self.trial.seed}
 
     def config(self, flat: Overrides, output: Path | None = None) -> RunConfig:
         """Check the settings of a trial."""
@@ -169,32 +154,23 @@ class RowSearch:
         )
 
 
-def plan_searches(plans: Sequence[Plan], rows: Sequence[str], what: Searches) -> list[RowSearch]:
-    """Plan the searches of ``rows`` in plans that have the search's seed alone."""
-    tasks = []
-    for plan in plans:
-        trials = [trial for trial in plan.trials if trial.row in rows]
-        if plan.start is not None and trials:
-            raise UserError(
-                f"Column {plan.column!r} starts from the model of another run, which no search "
-                "covers: leave it out with --columns.",
-                "nothing-to-search",
-            )
-        tasks += [_row_search(trial, plan.num_clients, what) for trial in trials]
-    return tasks
-
-
-def _row_search(trial: Trial, num_clients: int, what: Searches) -> RowSearch:
-    try:
+def plan_search(
+    trial: Trial, search: Search, criterion: Name, folder: Path, file: Path, size: str = ""
+) -> RowSearch:
+    """Plan the search of a row; the trial has the seed of the search."""
+    if trial.start is not None:
+        raise UserError(
+            f"Column {trial.column!r} starts from the model of another run, which no search "
+            "covers: leave it out with --columns.",
+            "nothing-to-search",
+        )
+    with prefixed(f"Row {trial.row!r}" + f", column {trial.column!r}" * bool(trial.column)):
         flat = {key: v for key, v in trial.config.to_flat().items() if key != "output"}
         in_use = keys_in_use(flat)
-        settings = flat | {key: v for key, v in what.search.settings.items() if key in in_use}
-        measure = make_criterion(what.criterion, trial.config, resolve(settings, Path.cwd()))
-        task = RowSearch(trial, settings, num_clients, measure, what)
+        settings = flat | {key: v for key, v in search.settings.items() if key in in_use}
+        measure = make_criterion(criterion, trial.config, resolve(settings, Path.cwd()))
+        task = RowSearch(trial, settings, search, measure, folder, file, size)
         task.config(task.base())
-    except UserError as error:
-        where = f"Row {trial.row!r}" + (f", column {trial.column!r}" if trial.column else "")
-        raise UserError(f"{where}: {error}", error.code, **error.values) from None
     return task
 
 
@@ -207,7 +183,7 @@ def run_searches(tasks: Sequence[RowSearch], jobs: int, log: Log) -> int:
     failed = 0
     for task, count in _ended(tasks, jobs, log):
         failed += count
-        study = read_studies(task.what.file)[task.name]
+        study = read_studies(task.file)[task.name]
         log(f"{task.title}:\n{trials_table(study).to_string(index=False)}")
         best = best_of(study)
         if best is None or best.value is None:
@@ -237,6 +213,24 @@ def _ended(tasks: Sequence[RowSearch], jobs: int, log: Log) -> Iterator[tuple[Ro
                 ) from None
 
 
+@contextlib.contextmanager
+def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
+    """New processes; after an error or Ctrl-C they end at once and run no waiting task."""
+    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=follow_parent)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in psutil.Process().children():
+            with contextlib.suppress(psutil.Error):
+                if "spawn_main" in " ".join(process.cmdline()):
+                    process.terminate()
+        raise
+    finally:
+        pool.shutdown()
+
+
 def run_search(task: RowSearch, log: Log) -> int:
     """Run the trials that have not ended yet, and print how each ended; how many failed.
 
@@ -244,26 +238,43 @@ def run_search(task: RowSearch, log: Log) -> int:
     complete round. A trial that diverges does not count: another one takes its place, as long as
     the space has new points and no more than half of the trials have diverged.
     """
-    folder = task.directory
+    folder, trials = task.directory, task.search.trials
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder.with_name(f".{folder.name}.lock"), timeout=0)
     try:
         with flower_logs(logging.ERROR), lock:
             prepare_directory(folder, task.definition)
-            return _run_trials(open_study(task), task, log)
+            study = open_study(task)
+            ended = {
+                trial.user_attrs["position"]: trial
+                for trial in study.get_trials(deepcopy=False)
+                if state_of(trial) not in ("waiting", "running", "failed")
+            }
+            counted = failed = 0
+            for position, candidate in enumerate(task.candidates()):
+                if trials == counted or position == 2 * trials:
+                    break
+                if position not in ended:
+                    ended[position] = _run_trial(study, task, candidate, position)
+                    text = f"trial {position + 1} of {trials}, {_text(ended[position], task)}"
+                    log(f"{task.title}: {text}")
+                state = state_of(ended[position])
+                counted += state != "diverged"
+                failed += state == "failed"
+            return failed
     except Timeout:
         raise UserError(
             f"Another search is running in {folder}: wait for its end.", "run-in-use"
         ) from None
 
 
-def open_study(task: RowSearch) -> Study:
+def open_study(task: RowSearch) -> optuna.Study:
     """The study of a row; one of another search makes way, but its seeds count as seen."""
-    storage = journal(task.what.file)
+    storage = journal(task.file)
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    rounds, search = int(task.all_settings["num-rounds"]), task.search
+    rounds, search = int(task.settings["num-rounds"]), task.search
     pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
     if search.rungs:
         first = math.ceil((rounds - task.warm_up) / search.reduction_factor**search.rungs)
@@ -287,193 +298,156 @@ def open_study(task: RowSearch) -> Study:
     return study
 
 
-def _run_trials(study: Study, task: RowSearch, log: Log) -> int:
-    counted = failed = 0
-    ended = {
-        trial.user_attrs["position"]: trial
-        for trial in study.get_trials(deepcopy=False)
-        if state_of(trial) not in ("running", "failed")
+def _ask(study: optuna.Study, candidate: Candidate, task: RowSearch, position: int) -> optuna.Trial:
+    """A new trial of the study, or one that was interrupted."""
+    import optuna
+
+    unfinished = optuna.trial.TrialState.RUNNING, optuna.trial.TrialState.WAITING
+    begun = [
+        trial
+        for trial in study.get_trials(deepcopy=False, states=unfinished)
+        if trial.user_attrs["position"] == position
+    ]
+    if not begun:
+        about = {"settings": dict(candidate.changes), "dropped": dict(candidate.dropped)}
+        study.enqueue_trial(dict(candidate.options), {"position": position, **about})
+    running = [trial for trial in begun if trial.state == optuna.trial.TrialState.RUNNING]
+    asked = optuna.trial.Trial(study, running[0]._trial_id) if running else study.ask()
+    for name in candidate.options:
+        asked.suggest_categorical(name, [*map(label, task.search.space[name])])
+    return asked
+
+
+def _run_trial(
+    study: optuna.Study, task: RowSearch, candidate: Candidate, position: int
+) -> optuna.trial.FrozenTrial:
+    """Run the runs of a candidate with each seed, and tell the study how the trial ended."""
+    trial = _ask(study, candidate, task, position)
+    import optuna
+    from optuna.trial import TrialState
+
+    directory = task.directory / f"trial-{position:02d}"
+    watches: list[Watch] = []
+    state, about = TrialState.COMPLETE, dict[str, Any]()
+    try:
+        for seed in task.seeds:
+            changed = {**task.base(), **candidate.changes, "seed": seed}
+            config = task.config(changed, directory / f"seed-{seed}")
+            # The first run alone is judged; the others are of trials that no rung has ended.
+            judged = trial if seed == task.trial.seed else None
+            watches.append(Watch(task.criterion, task.warm_up, config.num_rounds, judged))
+            run_watched(config, task.trial.clients, watches[-1])
+    except optuna.TrialPruned:
+        state = TrialState.PRUNED
+    except DivergedError:
+        state, about = TrialState.PRUNED, {"diverged": True}
+    except Exception as error:  # the other trials can still run
+        state, about = TrialState.FAIL, {"reason": one_line(error)}
+    measured = [one for watch in watches if (one := task.criterion.chosen(watch.lines))]
+    if state == TrialState.COMPLETE and len(measured) < len(task.seeds):
+        reason = f"no round has a {task.criterion.name} figure"
+        state, about = TrialState.FAIL, {"reason": reason}
+    lines = [line for watch in watches for line in watch.lines]
+    about |= {
+        "values": [value for _, value in measured],
+        "round": measured[0][0] if measured else None,
+        "rounds": len(lines),
+        "seconds": sum(float(line.get("seconds") or 0) for line in lines),
     }
-    for position, candidate in enumerate(task.candidates()):
-        if task.search.trials == counted or position == 2 * task.search.trials:
-            break
-        if position not in ended:
-            trial = ended[position] = _Run(study, task, candidate, position).trial()
-            text = f"trial {position + 1} of {task.search.trials}, {_text(trial, task)}"
-            log(f"{task.title}: {text}")
-        state = state_of(ended[position])
-        counted += state != "diverged"
-        failed += state == "failed"
-    return failed
+    first = directory / f"seed-{task.trial.seed}"
+    if "origin" not in study.user_attrs and (first / ENVIRONMENT).exists():
+        origin = provenance(Run.read(first).environment, datetime.now(UTC))
+        study.set_user_attr("origin", origin)
+    _clean(directory, has_failed=state == TrialState.FAIL)
+    for key, value in about.items():
+        trial.set_user_attr(key, value)
+    value = fmean(about["values"]) if state == TrialState.COMPLETE else None
+    return study.tell(trial, value, state)
 
 
-class _Run:
-    """One trial: runs of one candidate with each seed of the search."""
+def _clean(directory: Path, *, has_failed: bool) -> None:
+    """Remove what an ended trial no longer needs."""
+    if has_failed:
+        shutil.rmtree(directory, ignore_errors=True)
+    for folder in directory.glob("seed-*"):
+        for path in [*folder.glob("*.safetensors"), *folder.glob("split.*")]:
+            path.unlink()
+        Run(path=folder).remove_clients()
+        shutil.rmtree(folder / "plots", ignore_errors=True)
 
-    def __init__(self, study: Study, task: RowSearch, candidate: Candidate, position: int) -> None:
-        from optuna.distributions import CategoricalDistribution
-        from optuna.trial import Trial, TrialState, create_trial
 
-        self.study, self.task, self.candidate = study, task, candidate
-        self.directory = task.directory / f"trial-{position:02d}"
+class Watch(Callback):
+    """Follows a run of a trial, and ends it if it diverges, or is judged and among the worse.
 
-        def running() -> list[FrozenTrial]:
-            trials = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-            return [one for one in trials if one.user_attrs["position"] == position]
+    Attributes
+    ----------
+    lines : all lines of the run so far.
+    """
 
-        if not running():  # else it was interrupted
-            new = create_trial(
-                state=TrialState.RUNNING,
-                params=dict(candidate.options),
-                distributions={
-                    name: CategoricalDistribution(task.search.labels(name))
-                    for name in candidate.options
-                },
-                user_attrs={
-                    "position": position,
-                    "settings": dict(candidate.changes),
-                    "dropped": dict(candidate.dropped),
-                },
-            )
-            study.add_trial(new)
-        (stored,) = running()
-        self.number, self.reported = stored.number, {*stored.intermediate_values}
-        self.optuna = Trial(study, stored._trial_id)
+    def __init__(
+        self,
+        criterion: Criterion,
+        warm_up: int = 0,
+        last: int = 0,
+        judged: optuna.Trial | None = None,
+    ) -> None:
+        self.lines: list[Line] = []
+        self._criterion, self._warm_up, self._last, self._judged = criterion, warm_up, last, judged
+        frozen = judged and judged.study.get_trials(deepcopy=False)[judged.number]
+        self._reported = {*frozen.intermediate_values} if frozen else set()
 
-    def trial(self) -> FrozenTrial:
-        """Run the trial, and tell the study how it ended."""
-        import optuna
-        from optuna.trial import TrialState
+    def begin(self, lines: Lines) -> None:
+        """The lines of a run that goes on."""
+        if lines:
+            self.recorded(lines)
 
-        task, criterion = self.task, self.task.criterion
-        lines_of_runs: list[list[Line]] = []
-        state, about = TrialState.COMPLETE, dict[str, Any]()
-        try:
-            for seed in task.seeds:
-                changed = {**task.base(), **self.candidate.changes, "seed": seed}
-                config = task.config(changed, self.directory / f"seed-{seed}")
-                lines_of_runs.append([])
-                # The first run alone is judged; the others are of trials that no rung has ended.
-                watch = self._judge(config.num_rounds) if seed == task.trial.seed else None
-                run_trial(config, task.num_clients, lines_of_runs[-1], watch)
-        except optuna.TrialPruned:
-            state = TrialState.PRUNED
-        except DivergedError:
-            state, about = TrialState.PRUNED, {"diverged": True}
-        except Exception as error:  # the other trials can still run
-            state, about = TrialState.FAIL, {"reason": one_line(error)}
-        values = [criterion.chosen(lines) for lines in lines_of_runs]
-        measured = [one for one in values if one is not None]
-        if state == TrialState.COMPLETE and len(measured) < len(task.seeds):
-            reason = f"no round has a {criterion.name} figure"
-            state, about = TrialState.FAIL, {"reason": reason}
-        about |= {
-            "values": [value for _, value in measured],
-            "round": measured[0][0] if measured else None,
-            "rounds": sum(map(len, lines_of_runs)),
-            "seconds": sum(float(x.get("seconds") or 0) for run in lines_of_runs for x in run),
-        }
-        self._note_origin()
-        self._clean(state == TrialState.FAIL)
-        for key, value in about.items():
-            self.optuna.set_user_attr(key, value)
-        value = fmean(about["values"]) if state == TrialState.COMPLETE else None
-        return self.study.tell(self.number, value, state)
+    def recorded(self, lines: Lines) -> None:
+        """With the round's own; after an interruption several are new."""
+        self.lines = [dict(line) for line in lines]
+        if is_diverged(lines[-1]):
+            raise DivergedError
+        for count, line in enumerate(self.lines, start=1) if self._judged else ():
+            step = line["round"] - self._warm_up
+            measured = criterion_value(line, self._criterion.name) is not None
+            if step <= 0 or step in self._reported or not measured:
+                continue
+            if best := self._criterion.chosen(self.lines[:count]):
+                self._report(best[1], step, is_last=line["round"] >= self._last)
 
-    def _judge(self, last: int) -> Callable[[Lines], None]:
-        """After each round, report the measure and end a trial that is among the worse."""
+    def _report(self, value: float, step: int, *, is_last: bool) -> None:
         import optuna
 
-        task, criterion = self.task, self.task.criterion
-        seen = 0
-
-        def judge(lines: Lines) -> None:
-            nonlocal seen
-            for count in range(seen + 1, len(lines) + 1):  # several after an interruption
-                line, best = lines[count - 1], criterion.chosen(lines[:count])
-                seen, step = count, line["round"] - task.warm_up
-                if best is None or not criterion.measures(line) or step <= 0:
-                    continue
-                if step in self.reported:
-                    continue
-                self.optuna.report(best[1], step)
-                if self.optuna.should_prune() and line["round"] < last:
-                    raise optuna.TrialPruned
-
-        return judge
-
-    def _note_origin(self) -> None:
-        """Note in the study the commit, hardware and versions of its first trial."""
-        directory = self.directory / f"seed-{self.task.trial.seed}"
-        if "origin" not in self.study.user_attrs and (directory / ENVIRONMENT).exists():
-            origin = provenance(Run.read(directory).environment, datetime.now(UTC))
-            self.study.set_user_attr("origin", origin)
-
-    def _clean(self, has_failed: bool) -> None:
-        """Remove what an ended run no longer needs."""
-        if has_failed:
-            shutil.rmtree(self.directory, ignore_errors=True)
-        for folder in self.directory.glob("seed-*"):
-            for path in [*folder.glob("*.safetensors"), *folder.glob("split.*")]:
-                path.unlink()
-            Run(path=folder).remove_clients()
-            shutil.rmtree(folder / "plots", ignore_errors=True)
+        assert self._judged is not None
+        self._reported.add(step)
+        self._judged.report(value, step)
+        if self._judged.should_prune() and not is_last:
+            raise optuna.TrialPruned
 
 
-def run_trial(
-    config: RunConfig, num_clients: int, lines: list[Line], watch: Callable[[Lines], None] | None
-) -> None:
-    """Run ``config``, or resume the run in ``config.output``; ``lines`` gets those of all rounds.
+def run_watched(config: RunConfig, clients: int, watch: Watch) -> None:
+    """Run ``config``, or resume the run in ``config.output``, and show it to ``watch``.
 
-    ``watch`` sees them after every round; an exception of it, or DivergedError, ends the trial.
+    Raises
+    ------
+    DivergedError
+        If a loss or a weight is not finite.
     """
     from fedul_flwr.engine.in_process import run_in_process
     from fedul_flwr.learning.local import LOSS_NOT_FINITE
 
     run = Run(path=Path(config.output))
-    ended: list[BaseException] = []
-
-    def check(seen: Lines) -> None:
-        try:
-            lines[:] = [dict(line) for line in seen]
-            if is_diverged(lines[-1]):
-                raise DivergedError
-            if watch is not None:
-                watch(lines)
-        except BaseException as error:
-            ended.append(error)
-            raise
-
     if not (run.path / SUMMARY).exists():
         if (run.path / LAST_MODEL).exists():
             config = resolve({"resume": str(run.path)}, Path.cwd())
         try:
-            run_in_process(config, num_clients, callbacks=[_Check(check)])
+            run_in_process(config, clients, callbacks=[watch])
         except Exception as error:
-            at_client = LOSS_NOT_FINITE in str(error)
-            # Or the error follows from NaN.
-            if error not in ended and (at_client or _has_diverged(run)):
+            # Of a client, or the error follows from NaN.
+            if LOSS_NOT_FINITE in str(error) or _has_diverged(run):
                 raise DivergedError from None
             raise
-    lines[:] = read_metrics(run.path / METRICS)
-    if watch is not None:
-        watch(lines)  # a run that was complete before this call
-
-
-class _Check(Callback):
-    """Shows all lines so far to a function."""
-
-    def __init__(self, check: Callable[[Lines], None]) -> None:
-        self._check = check
-
-    def begin(self, lines: Lines) -> None:
-        """Those of a run that goes on."""
-        if lines:
-            self._check(lines)
-
-    def recorded(self, lines: Lines) -> None:
-        """With the round's own."""
-        self._check(lines)
+    if lines := read_metrics(run.path / METRICS):
+        watch.recorded(lines)  # also of a run that was complete before this call
 
 
 def _has_diverged(run: Run) -> bool:
@@ -486,36 +460,16 @@ def _has_diverged(run: Run) -> bool:
     return is_diverged(line) or not all(np.isfinite(array).all() for array in numbers)
 
 
-def _text(trial: FrozenTrial, task: RowSearch) -> str:
+def _text(trial: optuna.trial.FrozenTrial, task: RowSearch) -> str:
     """The settings of a trial and how it ended, in one line."""
-    about = trial.user_attrs
+    about, state = trial.user_attrs, state_of(trial)
     tried = label(about["settings"]) if about["settings"] else "the experiment's settings"
-    took = f"{about['rounds']} rounds, {about['seconds']:.0f} s"
     value = "–" if trial.value is None else task.criterion.text(trial.value)
+    several = f", mean of {len(task.seeds)} seeds"
     ended = {
-        "complete": f"{value} in round {about['round']}",
+        "complete": value + (several if len(task.seeds) > 1 else f" in round {about['round']}"),
         "pruned": f"stopped at {value}",
-        "diverged": "diverged",
         "failed": f"failed: {about.get('reason')}",
     }
-    if len(task.seeds) > 1:
-        ended["complete"] = f"{value}, mean of {len(task.seeds)} seeds"
-    return f"{tried}: {ended[state_of(trial)]} ({took})"
-
-
-@contextlib.contextmanager
-def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """New processes; after an error or Ctrl-C they end at once and run no waiting task."""
-    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=follow_parent)
-    try:
-        yield pool
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in psutil.Process().children():
-            with contextlib.suppress(psutil.Error):
-                if "spawn_main" in " ".join(process.cmdline()):
-                    process.terminate()
-        raise
-    finally:
-        pool.shutdown()
+    took = f"{about['rounds']} rounds, {about['seconds']:.0f} s"
+    return f"{tried}: {ended.get(state, state)} ({took})"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
-from typing import Literal
+from typing import Literal, NamedTuple
+
+from scipy.stats import qmc
 
 from fedul_flwr.config.base import Scalar, unknown_key
 from fedul_flwr.config.methods import find_method
@@ -117,10 +117,6 @@ class Search:
                         "table-file-wrong",
                     )
 
-    def labels(self, name: str) -> list[str]:
-        """Names of the options of a dimension."""
-        return [label(option) for option in self.space[name]]
-
 
 def _check_keys(where: str, flat: Overrides, refused: Sequence[str]) -> None:
     for key in flat:
@@ -133,8 +129,7 @@ def _check_keys(where: str, flat: Overrides, refused: Sequence[str]) -> None:
             raise unknown_key(key, default_flat())
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """The settings of a trial: names of its options by dimension, changed settings, and options
     that the row refuses and the trial leaves out, with the reason.
     """
@@ -149,31 +144,17 @@ def label(option: Overrides) -> str:
     return ", ".join(f"{key} = {value}" for key, value in option.items()) or AS_BEFORE
 
 
-def points(search: Search, seed: int) -> Iterator[Point]:
-    """Draw points without end; every row tries them in this order.
+def points(search: Search, seed: int) -> list[Point]:
+    """Points of a search; every row tries them in this order.
 
-    They are a scrambled Sobol sequence (Optuna's ``QMCSampler``): the first eight points contain
-    each option of a dimension with two, four or eight options equally often.
+    They are a scrambled Sobol sequence: the first eight points contain each option of a dimension
+    with two, four or eight options equally often.
     """
-    import optuna
-
-    with warnings.catch_warnings():  # a test holds the points of this experimental class
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        sampler = optuna.samplers.QMCSampler(
-            qmc_type="sobol", scramble=True, seed=seed, warn_independent_sampling=False
-        )
-    study = optuna.create_study(sampler=sampler)
-    choices: dict[str, optuna.distributions.BaseDistribution] = {
-        name: optuna.distributions.CategoricalDistribution(range(len(options)))
-        for name, options in search.space.items()
-    }
-    # The sampler draws its first trial at random; the sequence begins with the second.
-    study.enqueue_trial(dict.fromkeys(choices, 0))
-    study.tell(study.ask(choices), 0.0)
-    while True:
-        trial = study.ask(choices)
-        study.tell(trial, 0.0)
-        yield {name: int(trial.params[name]) for name in choices}
+    sobol = qmc.Sobol(len(search.space), seed=seed)
+    drawn = sobol.random_base2(math.ceil(math.log2(_DRAWN * search.trials)))
+    sizes = {name: len(options) for name, options in search.space.items()}
+    positions = (drawn * [*sizes.values()]).astype(int)[: _DRAWN * search.trials]
+    return [dict(zip(sizes, point, strict=True)) for point in positions.tolist()]
 
 
 def candidates(
@@ -188,46 +169,41 @@ def candidates(
     the points. A point is skipped if the row refuses it as a whole, or if an earlier point gives
     the same settings. ``resolved`` checks settings and returns those that have an effect.
     """
-    refusals: dict[tuple[str, int], str] = {}
-    for name, options in search.space.items():
-        for position, option in enumerate(options):
-            changed = {**current, **changes(current, option)}
-            if reason := _refusal(resolved, changed) or _unused(resolved(changed), option):
-                refusals[name, position] = reason
+    refusals = {
+        (name, position): reason
+        for name, options in search.space.items()
+        for position, option in enumerate(options)
+        if (reason := _refusal(resolved, current, option))
+    }
     yield Candidate({}, {}, {})
     tried = [dict(resolved(current))]
     first = [{**dict.fromkeys(search.space, 0), **point} for point in search.first]
-    for point in chain(first, islice(points(search, seed), _DRAWN * search.trials)):
-        used = {name: at for name, at in point.items() if (name, at) not in refusals}
+    for point in (*first, *points(search, seed)):
+        names = {name: label(search.space[name][at]) for name, at in point.items()}
+        refused = {name: why for name, at in point.items() if (why := refusals.get((name, at)))}
         drawn: dict[str, Scalar] = {}
-        for name, at in used.items():
-            drawn |= search.space[name][at]
+        for name in filter(lambda name: name not in refused, point):
+            drawn |= search.space[name][point[name]]
         changed = changes(current, drawn)
-        if _refusal(resolved, {**current, **changed}):
+        try:
+            settings = dict(resolved({**current, **changed}))
+        except UserError:
             continue
-        settings = dict(resolved({**current, **changed}))
-        if settings in tried:
-            continue
-        tried.append(settings)
-        names = {name: search.labels(name)[at] for name, at in used.items()}
-        dropped = {
-            f"{name}: {search.labels(name)[at]}": refusals[name, at]
-            for name, at in point.items()
-            if name not in used
-        }
-        yield Candidate(names, changed, dropped)
+        if settings not in tried:
+            tried.append(settings)
+            options = {name: names[name] for name in point if name not in refused}
+            dropped = {f"{name}: {names[name]}": why for name, why in refused.items()}
+            yield Candidate(options, changed, dropped)
 
 
-def _refusal(resolved: Callable[[Overrides], Overrides], settings: Overrides) -> str:
+def _refusal(
+    resolved: Callable[[Overrides], Overrides], current: Overrides, option: Overrides
+) -> str:
+    """Why a row does not take an option, or which of its keys the row's method does not use."""
     try:
-        resolved(settings)
+        settings = resolved({**current, **changes(current, option)})
     except UserError as error:
         return str(error)
-    return ""
-
-
-def _unused(settings: Overrides, option: Overrides) -> str:
-    """Name the keys of ``option`` in tables that the row's method does not use."""
     keys = [key for key in option if key != ROUNDS and key not in settings]
     return f"no effect on this row: {', '.join(keys)}" if keys else ""
 
@@ -259,6 +235,11 @@ def changes(current: Overrides, option: Overrides) -> dict[str, Scalar]:
 Name = Literal["validation", "balanced", "heldout"]
 
 _LOSSES = ("loss", "surrogate_loss", "heldout_loss", "validation_loss")
+_WORDS = {
+    "validation": "validation error {:.2f} %",
+    "balanced": "balanced validation error {:.2f} %",
+    "heldout": "held-out loss {:.4f}",
+}
 
 
 @dataclass(frozen=True)
@@ -276,27 +257,19 @@ class Criterion:
 
     def text(self, value: float) -> str:
         """A value for messages."""
-        if self.name == "validation":
-            return f"validation error {value:.2f} %"
-        if self.name == "balanced":
-            return f"balanced validation error {value:.2f} %"
-        return f"held-out loss {value:.4f}"
+        return _WORDS[self.name].format(value)
 
     def settings(self) -> dict[str, Scalar]:
         """Settings of every trial: it takes the measure, and it does not measure the test error."""
         measured = "heldout" if self.name == "heldout" else self.selection
         return {"selection": measured, "measure-test-error": False}
 
-    def measures(self, line: Line) -> bool:
-        """Whether a line of ``metrics.jsonl`` has the measure."""
-        return criterion_value(line, self.name) is not None
-
     def chosen(self, lines: Sequence[Line]) -> tuple[int, float] | None:
         """The round that a run keeps of the rounds so far, and the measure in it.
 
         It is None if no round was measured. Of equal rounds a run keeps the first.
         """
-        measured = [line for line in lines if self.measures(line)]
+        measured = [line for line in lines if criterion_value(line, self.name) is not None]
         best = best_line(measured, self.selection)
         value = None if best is None else criterion_value(best, self.name)
         return None if best is None or value is None else (int(best["round"]), value)
@@ -318,7 +291,10 @@ def make_criterion(name: Name, settings: RunConfig, trial: RunConfig) -> Criteri
             "nothing-to-search",
         )
     can_hold_out = method.strategy_class.can_hold_out
-    if name != "heldout" and not _validates(trial):
+    by_itself, searched = (
+        of.validation_fraction > 0 and of.dataset != "none" for of in (settings, trial)
+    )
+    if name != "heldout" and not searched:
         raise UserError(
             "There are no validation points: set validation-fraction above 0 in the experiment, or "
             "in [settings] of the search, which applies to its trials alone.",
@@ -330,14 +306,10 @@ def make_criterion(name: Name, settings: RunConfig, trial: RunConfig) -> Criteri
             "validation.",
             "method-mismatch",
         )
-    chosen = choose_selection(settings, can_hold_out, has_validation=_validates(settings))
+    chosen = choose_selection(settings, can_hold_out, has_validation=by_itself)
     by_validation = name == "balanced" and chosen == "validation"
     replaced = by_validation or (name == "heldout" and chosen != "last")
     return Criterion(name, name if replaced else chosen)
-
-
-def _validates(config: RunConfig) -> bool:
-    return config.validation_fraction > 0 and config.dataset != "none"
 
 
 def is_diverged(line: Line) -> bool:

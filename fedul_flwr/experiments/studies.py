@@ -7,8 +7,7 @@ A study's trials have the settings that they tried, its user attributes what was
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,8 @@ from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.errors import UserError, require
 from fedul_flwr.experiments.runs_file import RunsFile
 from fedul_flwr.experiments.table import Table
-from fedul_flwr.experiments.table_plan import Device, plan_column
-from fedul_flwr.experiments.trial import Trial, changes
+from fedul_flwr.experiments.table_plan import Device, plan_columns
+from fedul_flwr.experiments.trial import Key, Trial, changes
 from fedul_flwr.experiments.trial_plan import Overrides, Plan
 
 if TYPE_CHECKING:
@@ -94,13 +93,6 @@ def state_of(trial: FrozenTrial) -> str:
     return "failed" if trial.state.name == "FAIL" else trial.state.name.lower()
 
 
-def trial_counts(study: Study) -> str:
-    """How many trials ended in which state: ``12: 4 complete, 8 pruned``."""
-    states = Counter(map(state_of, study.get_trials(deepcopy=False)))
-    ended = ", ".join(f"{count} {state}" for state, count in states.items())
-    return f"{states.total()}: {ended}"
-
-
 def trials_table(study: Study) -> pd.DataFrame:
     """The trials of a study in readable form."""
     frame = study.trials_dataframe(attrs=("number", "value", "user_attrs"))
@@ -117,21 +109,23 @@ def trials_table(study: Study) -> pd.DataFrame:
 
 
 def tuned_rows(
-    table: Table, file: RunsFile, seeds: Mapping[str, Mapping[str, Sequence[int]]]
+    table: Table, file: RunsFile, keys: Iterable[Key]
 ) -> dict[str, dict[str, Overrides]]:
-    """Settings that searches chose, by column and row, for runs with seeds by column and row."""
-    studies = read_studies(file.searches)
-    quick = " --quick" if file.size == "quick" else ""
-    again = f"search it with fedul-flwr tune {table.name}{quick}"
-    chosen: dict[str, dict[str, Overrides]] = {}
-    for column, of_column in seeds.items():
-        plan = plan_column(table, column, file.size, (0,), Device())
-        now = {trial.row: trial for trial in plan.trials}
-        chosen[column] = {}
-        for row, of_row in of_column.items():
-            searched = table.chosen_with.get(row, row)
-            study = studies.get(study_name(searched, column, file.size))
-            chosen[column][row] = _choice(study, now[searched], of_row, again)
+    """Settings that searches chose, by column and row, for runs with these keys."""
+    studies, seeds = read_studies(file.searches), dict[tuple[str, str], list[int]]()
+    for row, column, seed in keys:
+        seeds.setdefault((row, column), []).append(seed)
+    columns = list(dict.fromkeys(column for _, column in seeds))
+    now = {
+        (trial.row, trial.column): trial
+        for trial in plan_columns(table, columns, file.size, (0,), Device())
+    }
+    again = f"search it with fedul-flwr tune {table.name}{' --quick' * (file.size == 'quick')}"
+    chosen: dict[str, dict[str, Overrides]] = {column: {} for column in columns}
+    for (row, column), of_cell in seeds.items():
+        searched = table.chosen_with.get(row, row)
+        study = studies.get(study_name(searched, column, file.size))
+        chosen[column][row] = _choice(study, now[searched, column], of_cell, again)
     return chosen
 
 
@@ -143,8 +137,7 @@ def tuned_runs(plan: Plan, file: Path) -> dict[str, Overrides]:
             "file-missing",
             option="--tuned",
         )
-    studies = read_studies(file)
-    now = {trial.row: trial for trial in plan.trials}
+    studies, now = read_studies(file), {trial.row: trial for trial in plan.trials}
     again = "search it with fedul-flwr tune --runs"
     return {
         row: {**settings, **_choice(studies.get(study_name(row)), now[row], plan.seeds, again)}
@@ -157,7 +150,7 @@ def _choice(study: Study | None, now: Trial, seeds: Iterable[int], again: str) -
 
     The search must not have used the ``seeds`` to run with: its choice fits their splits.
     """
-    name = f"row {now.row!r}" + (f", column {now.column!r}" if now.column else "")
+    name = f"row {now.row!r}" + f", column {now.column!r}" * bool(now.column)
     if study is None:
         raise UserError(f"There is no search of {name}: {again}", "search-missing")
     then, present = (
@@ -172,10 +165,9 @@ def _choice(study: Study | None, now: Trial, seeds: Iterable[int], again: str) -
     settings = chosen_settings(study)
     if settings is None:
         raise UserError(f"No trial of the search of {name} was complete: {again}", "search-failed")
-    for seed in seeds:
-        if seed in study.user_attrs["seeds"]:
-            raise UserError(
-                f"Seed {seed} was used by the search; choose others with --seeds.",
-                "option-not-allowed",
-            )
+    if seen := [seed for seed in seeds if seed in study.user_attrs["seeds"]]:
+        raise UserError(
+            f"Seed {seen[0]} was used by the search; choose others with --seeds.",
+            "option-not-allowed",
+        )
     return settings

@@ -6,6 +6,7 @@ ending, is its name: ``fedul/table-1`` is ``fedul/table_1.py``.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -123,10 +124,10 @@ class Table:
         """Names of all rows in the order in which the columns have them."""
         return list(dict.fromkeys(row for one in self.by_size["full"].values() for row in one.rows))
 
-    def figure(self, measure: str, column: str, row: str) -> tuple[float | None, float | None]:
-        """The paper's mean and standard deviation; None where it has none."""
-        value = self.paper.get(measure, {}).get(column, {}).get(row)
-        return value if isinstance(value, tuple) else (value, None)
+    def figure(self, measure: str, column: str, row: str) -> tuple[float, float]:
+        """The paper's mean and standard deviation; NaN where it has none."""
+        value = self.paper.get(measure, {}).get(column, {}).get(row, math.nan)
+        return value if isinstance(value, tuple) else (value, math.nan)
 
 
 def figures_of(
@@ -147,14 +148,26 @@ def by_row(
 
 
 def table_names(experiments: Path) -> list[str]:
-    """Names of all tables below a folder: the Python files that define ``TABLE``."""
-    files = [file for file in experiments.rglob("*.py") if _is_table(file)]
-    if not files:
+    """Names of all tables below a folder."""
+    if not (files := _files(experiments)):
         raise UserError(
             f"{experiments} holds no tables: name their folder with --experiments.",
             "folder-missing",
         )
-    return sorted(_name(file.relative_to(experiments).with_suffix("").as_posix()) for file in files)
+    return sorted(files)
+
+
+def _files(experiments: Path) -> dict[str, Path]:
+    """The Python files below a folder that define ``TABLE``, by the names of their tables."""
+    return {
+        _name(file.relative_to(experiments)): file
+        for file in experiments.rglob("*.py")
+        if re.search(r"^TABLE\b", read_text(file) or "", re.MULTILINE)
+    }
+
+
+def _name(path: Path) -> str:
+    return path.with_suffix("").as_posix().replace("_", "-")
 
 
 def tables_of(experiments: Path, name: str) -> list[str]:
@@ -162,31 +175,20 @@ def tables_of(experiments: Path, name: str) -> list[str]:
 
     A name that is neither is returned as it is: :func:`read_table` refuses it.
     """
-    if name.endswith(".py") or _is_table(table_file(experiments, name)):
-        return [name]
-    folder = f"{_name(name).rstrip('/')}/"
-    return [one for one in table_names(experiments) if one.startswith(folder)] or [name]
-
-
-def table_file(experiments: Path, name: str) -> Path:
-    """File of the table ``name``."""
-    return experiments / f"{name.replace('-', '_')}.py"
+    folder = f"{_name(Path(name))}/"
+    return sorted(one for one in _files(experiments) if one.startswith(folder)) or [name]
 
 
 def read_table(experiments: Path, name: str) -> Table:
     """Read the table ``name``, or that of a path ``my_table.py``."""
     if name.endswith(".py"):
         file = user_path(name)
-        experiments, name = file.parent, file.stem
+        experiments, named = file.parent, _name(Path(file.name))
     else:
-        file = table_file(experiments, name)
-        if not _is_table(file):
-            names = table_names(experiments)
-            hint = nearest(name, names) or "."
-            raise UserError(
-                f"Unknown table {name!r}; there are {', '.join(names)}{hint}", "unknown-name"
-            )
-    table = replace(attribute(file, "TABLE", Table, experiments), name=_name(name), file=file)
+        named = _name(Path(name))
+        pick(named, table_names(experiments), "table")
+        file = _files(experiments)[named]
+    table = replace(attribute(file, "TABLE", Table, experiments), name=named, file=file)
     with naming(file):
         _check(table)
     return table
@@ -206,14 +208,6 @@ def pick(wanted: str | None, available: Sequence[str], noun: str) -> list[str]:
     return [name for name in available if name in names]
 
 
-def _name(path: str) -> str:
-    return path.replace("_", "-")
-
-
-def _is_table(file: Path) -> bool:
-    return file.is_file() and bool(re.search(r"^TABLE\b", read_text(file) or "", re.MULTILINE))
-
-
 def _check(table: Table) -> None:
     """Refuse names that no command could tell apart, and names of nothing."""
     for noun, names in (("column", table.names), ("row", table.rows)):
@@ -224,18 +218,15 @@ def _check(table: Table) -> None:
             )
     if table.names != list(table.by_size["quick"]):
         raise UserError("Quick runs have other columns than full size.", "table-file-wrong")
-    named = [(measure, list(METRICS)) for measure in (*table.measures, *table.paper)]
-    pairs = chain(*table.named.items(), *table.chosen_with.items())
-    of_rows = chain(table.unranked, *([one] if isinstance(one, str) else one for one in pairs))
-    named += [(row, table.rows) for row in of_rows]
-    named += [(table.picture, table.names)] if table.picture else []
+    for measure in (*table.measures, *table.paper):
+        pick(measure, list(METRICS), "name")
+    if table.picture:
+        pick(table.picture, table.names, "name")
+    families = chain(*table.named.values())
+    for row in (*table.unranked, *table.named, *families, *chain(*table.chosen_with.items())):
+        pick(row, table.rows, "name")
     for of_measure in table.paper.values():
         for column, figures in of_measure.items():
-            rows = list(table.column(column).rows) if column in table.names else []
-            named += [(column, table.names), *((row, rows) for row in figures)]
-    for name, names in named:
-        if name not in names:
-            hint = nearest(name, names) or "."
-            raise UserError(
-                f"Unknown name {name!r}; there are {', '.join(names)}{hint}", "unknown-name"
-            )
+            pick(column, table.names, "name")
+            for row in figures:
+                pick(row, list(table.column(column).rows), "name")

@@ -1,4 +1,4 @@
-"""The trials of a table's column, and settings of its rows as a TOML file."""
+"""The trials of a table's columns, and settings of its rows as a TOML file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,21 @@ from fedul_flwr.config.run_config import default_flat
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.table import START_FROM, Size, Table, pick
 from fedul_flwr.experiments.trial import START_PREFIX, Trial
-from fedul_flwr.experiments.trial_plan import Overrides, Plan, apply, in_effect, make_plan, slug
+from fedul_flwr.experiments.trial_plan import (
+    Overrides,
+    apply,
+    in_effect,
+    make_trials,
+    prefixed,
+    slug,
+)
 
 RUNS = Path("runs/reproduce")
 """Directory of the runs, below the working directory."""
 START = "start"
 """Name of a run whose model other runs start from."""
-
-_PATHS = ("dataset", "server.dataset", "client-data", "labels.split", START_FROM)
+PATHS = ("dataset", "server.dataset", "client-data", "labels.split", START_FROM)
+"""Settings that name paths, which differ between computers."""
 
 
 @dataclass(frozen=True)
@@ -30,47 +37,6 @@ class Device:
     name: str = "auto"
     datasets: Mapping[str, Path] = field(default_factory=dict)
 
-    def overrides(self, settings: Overrides) -> dict[str, Scalar]:
-        """Settings of a table with this device and its local copy of the data set."""
-        overrides = {**settings, "device": self.name}
-        local = self.datasets.get(str(overrides.get("dataset")))
-        return overrides if local is None else overrides | {"dataset": str(local)}
-
-
-def plan_column(
-    table: Table,
-    column: str,
-    size: Size,
-    seeds: Sequence[int],
-    device: Device,
-    tuned: Mapping[str, Overrides] | None = None,
-) -> Plan:
-    """Plan all rows of a column, or ``tuned`` ones with what a search chose on top."""
-    one = table.column(column, size)
-    rows, shared = one.rows, one.settings
-    output = RUNS / table.name / size / slug(column)
-    if tuned is not None:
-        rows = {row: {**rows[row], **chosen} for row, chosen in tuned.items()}
-        output = RUNS / table.name / f"{size}-tuned" / slug(column)
-        shared = in_effect(rows, shared)
-    try:
-        plan = make_plan(rows, device.overrides(shared), seeds, one.clients, output, column)
-    except UserError as error:
-        raise UserError(
-            f"{table.file}, column {column!r}, {size}: {error}", error.code, **error.values
-        ) from None
-    plan = _with_names(plan, shared, device)
-    if one.start is None:
-        return plan
-    first_settings, rows = apply(one.start, {}), {START: {}}
-    output = RUNS / START / Path(str(shared[START_FROM])).relative_to("runs")
-    start = make_plan(rows, device.overrides(first_settings), seeds, one.clients, output)
-    start = _with_names(start, first_settings, device)
-    first = {trial.seed: trial for trial in start.trials}
-    return replace(
-        plan, start=start, trials=tuple(_starting(one, first[one.seed]) for one in plan.trials)
-    )
-
 
 def plan_columns(
     table: Table,
@@ -79,14 +45,14 @@ def plan_columns(
     seeds: Sequence[int],
     device: Device,
     tuned: Mapping[str, Mapping[str, Overrides]] | None = None,
-) -> list[Plan]:
-    """Plan several columns, of ``tuned`` ones those that have a row."""
-    plans = [
-        plan_column(table, column, size, seeds, device, None if tuned is None else tuned[column])
-        for column in columns
-        if tuned is None or tuned[column]
-    ]
-    datasets = sorted({str(trial.settings["dataset"]) for plan in plans for trial in plan.trials})
+) -> list[Trial]:
+    """The trials of all rows of columns, or of ``tuned`` ones with what a search chose on top."""
+    trials: list[Trial] = []
+    for column in columns if tuned is None else filter(tuned.get, columns):
+        with prefixed(f"{table.file}, column {column!r}, {size}"):
+            chosen = None if tuned is None else tuned[column]
+            trials += _plan_column(table, column, size, seeds, device, chosen)
+    datasets = sorted({str(trial.settings["dataset"]) for trial in trials})
     for name in device.datasets:
         if name not in datasets:
             raise UserError(
@@ -94,45 +60,57 @@ def plan_columns(
                 "unknown-name",
                 option="--dataset",
             )
-    return plans
+    return trials
 
 
-def _with_names(plan: Plan, shared: Overrides, device: Device) -> Plan:
-    """A plan on this device with the experiment's names of data and paths in trials' settings."""
-    names = {row: {**default_flat(), **shared, **settings} for row, settings in plan.rows.items()}
-    trials = [
-        replace(
-            trial,
-            settings={
-                key: names[trial.row][key] if key in _PATHS else value
-                for key, value in trial.settings.items()
-            },
-            content={
-                key: value
-                for key, value in trial.content.items()
-                if names[trial.row][key] not in device.datasets  # copies may have another form
-            },
-        )
-        for trial in plan.trials
-    ]
-    return replace(plan, trials=tuple(trials))
+def _plan_column(
+    table: Table,
+    column: str,
+    size: Size,
+    seeds: Sequence[int],
+    device: Device,
+    tuned: Mapping[str, Overrides] | None,
+) -> list[Trial]:
+    one = table.column(column, size)
+    rows, shared, kind = one.rows, one.settings, str(size)
+    if tuned is not None:
+        rows = {row: {**rows[row], **chosen} for row, chosen in tuned.items()}
+        shared, kind = in_effect(rows, shared), f"{size}-tuned"
+
+    def make(
+        rows: Mapping[str, Overrides], shared: Overrides, output: Path, column: str = ""
+    ) -> list[Trial]:
+        here = {**shared, "device": device.name}
+        if (name := str(here.get("dataset"))) in device.datasets:
+            here["dataset"] = str(device.datasets[name])
+        trials = make_trials(rows, here, seeds, one.clients, output, column)
+        return [_portable(t, {**default_flat(), **shared, **rows[t.row]}, device) for t in trials]
+
+    trials = make(rows, shared, RUNS / table.name / kind / slug(column), column)
+    if one.start is None:
+        return trials
+    output = RUNS / START / Path(str(shared[START_FROM])).relative_to("runs")
+    starts = {first.seed: first for first in make({START: {}}, apply(one.start, {}), output)}
+    return [_starting(trial, starts[trial.seed]) for trial in trials]
 
 
-def local_settings(trial: Trial) -> dict[str, Scalar]:
-    """Settings of a trial that differ between computers: the device and paths."""
-    return {key: v for key, v in trial.config.to_flat().items() if key in ("device", *_PATHS)}
+def _portable(trial: Trial, names: Mapping[str, Scalar], device: Device) -> Trial:
+    """A trial of this computer with the experiment's names of data and paths in its settings."""
+    settings = {key: names[key] if key in PATHS else v for key, v in trial.settings.items()}
+    # Local copies may have another form.
+    content = {key: v for key, v in trial.content.items() if names[key] not in device.datasets}
+    return replace(trial, settings=settings, content=content)
 
 
 def _starting(trial: Trial, start: Trial) -> Trial:
     """``trial`` starting from the model of ``start``, whose settings it records, too."""
+    first = {f"{START_PREFIX}{key}": value for key, value in start.settings.items()}
     return replace(
         trial,
-        config=trial.config.model_copy(update={"start_from": str(start.directory)}),
+        config=trial.config.model_copy(update={START_FROM.replace("-", "_"): str(start.directory)}),
         content={key: value for key, value in trial.content.items() if key != START_FROM},
-        settings={
-            **trial.settings,
-            **{f"{START_PREFIX}{key}": value for key, value in start.settings.items()},
-        },
+        settings={**trial.settings, **first},
+        start=start,
     )
 
 

@@ -1,4 +1,4 @@
-"""A trial: one run of a row with one seed and its metrics, and trials one after the other."""
+"""A trial: the settings and the seed of a run, what came of it, and trials one after the other."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
+
+import pandas as pd
 
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, default_flat, resolve
-from fedul_flwr.config.user_files import read_object
+from fedul_flwr.config.user_files import read_object, read_text
 from fedul_flwr.data.run_files.parts import Summary
+from fedul_flwr.data.run_files.records import number
 from fedul_flwr.data.run_files.run import CONFIG, ERROR, SUMMARY, Run
 from fedul_flwr.data.run_files.store import DirectoryLockedError, require_unlocked
 from fedul_flwr.data.safe_files import write_atomically
@@ -26,7 +29,6 @@ from fedul_flwr.results.facts import duration, percent
 
 DEFINITION = "definition.json"
 """File of a directory with all that its runs depend on."""
-Status = Literal["finished", "failed", "interrupted", "to do"]
 Key = tuple[str, str, int]
 """Row, column and seed."""
 CLIENTS = "num-supernodes"
@@ -37,7 +39,7 @@ START_PREFIX = "start-from:"
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a row with one seed.
+    """A run of a row with one seed.
 
     Attributes
     ----------
@@ -47,6 +49,7 @@ class Trial:
     column : the column of a paper's table; empty in a comparison of runs.
     content : digests of the user's files and modules that the settings name
         (:func:`~fedul_flwr.data.user_content.user_content`).
+    start : the run whose model it starts from.
     """
 
     row: str
@@ -56,6 +59,7 @@ class Trial:
     settings: Mapping[str, Scalar]
     column: str = ""
     content: Mapping[str, str] = field(default_factory=dict)
+    start: Trial | None = None
 
     @property
     def key(self) -> Key:
@@ -66,6 +70,11 @@ class Trial:
     def title(self) -> str:
         """Row and seed for messages."""
         return f"{self.row}, seed {self.seed}"
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return int(self.settings[CLIENTS])
 
     @property
     def trains(self) -> bool:
@@ -83,33 +92,40 @@ class Trial:
         return (self.directory / LAST_MODEL).exists()
 
 
-@dataclass(frozen=True)
-class TrialResult:
-    """State of a trial: the run of a finished one, or why it failed, in one line."""
+def read_trial(trial: Trial) -> dict[str, Any]:
+    """A line of the table of runs: what is in a trial's directory, which need not exist.
 
-    trial: Trial
-    status: Status
-    run: Run | None = None
-    reason: str = ""
-
-    def metric(self, key: str) -> float | None:
-        """A number of the run's summary, such as ``test_error``; None if it is not known."""
-        return self.run.figure(key) if self.run else None
-
-
-def read_trial(trial: Trial) -> TrialResult:
-    """Read a trial's directory, which need not exist.
+    It has ``row``, ``column``, ``seed``, ``trial``, ``status``, ``reason`` of a failure in one
+    line, ``run`` of a finished trial, and the numbers of its summary.
 
     A run with fewer rounds than ``trial.config`` asks for is interrupted. A run of a method that
     does not train is either finished or has to start again.
     """
     run = Run.read(trial.directory) if (trial.directory / CONFIG).exists() else None
     if run and run.summary and _is_complete(trial, run.summary):
-        return TrialResult(trial, "finished", run)
-    reason = _read_reason(trial.directory)
-    if reason:
-        return TrialResult(trial, "failed", reason=reason)
-    return TrialResult(trial, "interrupted" if trial.has_model else "to do")
+        entries = run.summary.entries.items()
+        numbers = {key: value for key, value in entries if number(value) is not None}
+        return {**numbers, **_line(trial, "finished"), "run": run}
+    if reason := _reason(trial.directory):
+        return _line(trial, "failed", reason)
+    return _line(trial, "interrupted" if trial.has_model else "to do")
+
+
+def _line(trial: Trial, status: str, reason: str = "") -> dict[str, Any]:
+    names = {"row": trial.row, "column": trial.column, "seed": trial.seed, "trial": trial}
+    return {**names, "status": status, "reason": reason}
+
+
+def _reason(directory: Path) -> str:
+    return " ".join((read_text(directory / ERROR, errors="replace") or "").split())
+
+
+def _is_complete(trial: Trial, summary: Summary) -> bool:
+    if not trial.trains:
+        return summary.status == "completed"
+    if summary.budget_exhausted or summary.stopped_early:
+        return True
+    return (summary.rounds or 0) >= trial.config.num_rounds
 
 
 def check_unchanged(trials: Iterable[Trial]) -> None:
@@ -123,20 +139,13 @@ def check_unchanged(trials: Iterable[Trial]) -> None:
         then = read_object(trial.directory / DEFINITION) or {"settings": {}, "content": {}}
         rounds = then["settings"].get("num-rounds", 0)
         if not trial.trains or rounds < trial.config.num_rounds:
-            rounds = trial.config.num_rounds
-        then["settings"]["num-rounds"] = rounds
+            then["settings"]["num-rounds"] = trial.config.num_rounds
         if text := changes(then, trial.definition):
             raise UserError(
                 f"{trial.directory} has a run of other settings or files ({text}): name another "
                 "--output for this comparison, or remove that one.",
                 "result-of-other-settings",
             )
-
-
-def one_line(error: Exception) -> str:
-    """The message of an error in one line, with the type of an unexpected one."""
-    text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-    return " ".join(text.split())
 
 
 def prepare_directory(directory: Path, definition: Mapping[str, Any]) -> bool:
@@ -149,6 +158,10 @@ def prepare_directory(directory: Path, definition: Mapping[str, Any]) -> bool:
     directory.mkdir(parents=True, exist_ok=True)
     write_atomically(mark, text)
     return outdated
+
+
+def _text(definition: Mapping[str, Any]) -> str:
+    return json.dumps(definition, indent=1, sort_keys=True)
 
 
 def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -172,72 +185,77 @@ def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return "; ".join(texts[:3])
 
 
-def _text(definition: Mapping[str, Any]) -> str:
-    return json.dumps(definition, indent=1, sort_keys=True)
-
-
-def _is_complete(trial: Trial, summary: Summary) -> bool:
-    if not trial.trains:
-        return summary.status == "completed"
-    if summary.budget_exhausted or summary.stopped_early:
-        return True
-    return (summary.rounds or 0) >= trial.config.num_rounds
-
-
-def _read_reason(directory: Path) -> str:
-    try:
-        text = (directory / ERROR).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    return " ".join(text.split())
-
-
-Simulate = Callable[[RunConfig, str], None]
-"""Runs a configuration under a title, and raises an error if the run fails."""
+Simulate = Callable[[Trial, RunConfig, str], None]
+"""Runs a trial with a configuration under a title, and raises an error if the run fails."""
 Log = Callable[[str], None]
 """Prints a line."""
-Save = Callable[[Sequence[TrialResult]], None]
-"""Saves the state of all trials."""
 
 
 def run_trials(
-    trials: Sequence[Trial], simulate: Simulate, log: Log, save: Save
-) -> list[TrialResult]:
-    """Run the trials that are not finished, whatever settings the finished ones were run with.
+    trials: Sequence[Trial],
+    simulate: Simulate,
+    log: Log,
+    save: Callable[[pd.DataFrame], None],
+) -> pd.DataFrame:
+    """Run the trials that are not finished, and return the table of runs (:func:`read_trial`).
 
-    After a trial that fails the others still run. ``save`` gets the state of all trials at the
-    beginning and after each trial.
+    Finished trials count whatever settings they were run with. After a trial that fails the others
+    still run. ``save`` gets the table at the beginning and after each trial.
     """
-    results = {trial.key: read_trial(trial) for trial in trials}
-    done = {key: result for key, result in results.items() if result.status == "finished"}
-    if done:
-        log(f"{len(done)} of {len(trials)} trials are finished already.")
-    seconds = {key: s for key, result in done.items() if (s := result.metric("seconds_total"))}
-    save([*results.values()])
-    todo = [trial for trial in trials if trial.key not in done]
+    lines = {trial.key: read_trial(trial) for trial in trials}
+
+    todo = [trial for trial in trials if lines[trial.key]["status"] != "finished"]
+    if len(todo) < len(trials):
+        log(f"{len(trials) - len(todo)} of {len(trials)} trials are finished already.")
+    seconds: dict[str, list[float]] = {}
+    for line in lines.values():
+        if took := line.get("seconds_total"):
+            seconds.setdefault(line["row"], []).append(took)
+    save(_table(lines.values()))
     for position, trial in enumerate(todo):
-        title = f"trial {list(results).index(trial.key) + 1} of {len(results)}: {trial.title}"
+        left = _time_left(todo[position:], seconds)
+        title = f"trial {list(lines).index(trial.key) + 1} of {len(lines)}: {trial.title}{left}"
         began = time.monotonic()
         try:
-            _run(trial, simulate, title + _time_left(todo[position:], seconds))
-            result = results[trial.key] = read_trial(trial)
+            _run(trial, simulate, title)
+            line = lines[trial.key] = read_trial(trial)
             # The clock includes what is done once for all trials, such as features.
-            clock = time.monotonic() - began
-            seconds[trial.key] = result.metric("seconds_total") or clock
+            took = line.get("seconds_total") or time.monotonic() - began
+            seconds.setdefault(trial.row, []).append(took)
             measured = "test error" if trial.trains else "error of labels"
-            log(f"{trial.title}: {measured} {percent(result.metric('test_error'))}")
+            log(f"{trial.title}: {measured} {percent(line.get('test_error'))}")
         except (KeyboardInterrupt, DirectoryLockedError):
-            results[trial.key] = read_trial(trial)
-            save([*results.values()])
+            lines[trial.key] = read_trial(trial)
+            save(_table(lines.values()))
             raise
         except Exception as error:  # the other trials can still run
-            if not _read_reason(trial.directory):  # the run has not written why
+            if not _reason(trial.directory):  # the run has not written why
                 Run(path=trial.directory).write_error(one_line(error))
-            reason = _read_reason(trial.directory)
-            results[trial.key] = TrialResult(trial, "failed", reason=reason)
+            reason = _reason(trial.directory)
+            lines[trial.key] = _line(trial, "failed", reason)
             log(f"{trial.title} failed: {reason}")
-        save([*results.values()])
-    return [*results.values()]
+        save(_table(lines.values()))
+    return _table(lines.values())
+
+
+def table_of(trials: Iterable[Trial]) -> pd.DataFrame:
+    """The table of runs: a line of :func:`read_trial` for each trial."""
+    return _table(map(read_trial, trials))
+
+
+_COLUMNS = ("row", "column", "seed", "trial", "status", "reason", "run", "test_error")
+
+
+def _table(lines: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    every = [*lines]
+    keys = dict.fromkeys([*_COLUMNS, *(key for line in every for key in line)])
+    return pd.DataFrame({key: [line.get(key) for line in every] for key in keys}, dtype=object)
+
+
+def one_line(error: Exception) -> str:
+    """The message of an error in one line, with the type of an unexpected one."""
+    text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())
 
 
 def _run(trial: Trial, simulate: Simulate, title: str) -> None:
@@ -251,15 +269,13 @@ def _run(trial: Trial, simulate: Simulate, title: str) -> None:
         config = resolve({"resume": str(trial.directory)}, Path.cwd())
         if config.num_rounds != trial.config.num_rounds:
             config = plan_rounds(config, trial.config.num_rounds)
-    simulate(config, title)
+    simulate(trial, config, title)
 
 
-def _time_left(trials: Sequence[Trial], seconds: Mapping[Key, float]) -> str:
+def _time_left(trials: Sequence[Trial], seconds: Mapping[str, Sequence[float]]) -> str:
     """Expected time of ``trials``: the mean of their row's known times, or of all known times."""
     if not seconds:
         return ""
-    of_row: dict[str, list[float]] = {}
-    for (row, _, _), value in seconds.items():
-        of_row.setdefault(row, []).append(value)
-    expected = sum(fmean(of_row.get(trial.row, seconds.values())) for trial in trials)
+    every = [took for of_row in seconds.values() for took in of_row]
+    expected = sum(fmean(seconds.get(trial.row, every)) for trial in trials)
     return f", about {duration(round(expected))} left"

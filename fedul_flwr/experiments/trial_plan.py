@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,23 +44,27 @@ class Plan:
     rows, shared : own settings of every run by its name, and settings of all runs.
     output : directory of the tables; the trials' directories lie below it.
     trials : in the order in which they run: all runs with the first seed first.
-    notes : a sentence for each setting by which the data splits of the runs differ, and of a
-        comparison for each run that settings of all runs do not reach.
-    column : the column of a paper's table that they are; empty in a comparison of runs.
-    start : runs whose models these runs start from, one for each seed.
+    notes : a sentence for each setting by which the data splits of the runs differ, and for each
+        run that settings of all runs do not reach.
     measures : names in :data:`~fedul_flwr.experiments.compare_table.MEASURES` to show.
     """
 
     rows: Mapping[str, Overrides]
     shared: Overrides
-    seeds: tuple[int, ...]
-    num_clients: int
     output: Path
     trials: tuple[Trial, ...]
-    notes: tuple[str, ...]
-    column: str = ""
-    start: Plan | None = None
+    notes: tuple[str, ...] = ()
     measures: tuple[str, ...] = ()
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds of the trials."""
+        return list(dict.fromkeys(trial.seed for trial in self.trials))
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return self.trials[0].clients if self.trials else 0
 
 
 def read_runs(path: Path) -> dict[str, dict[str, Scalar]]:
@@ -110,15 +114,31 @@ def make_plan(
     rows: Mapping[str, Overrides],
     shared: Overrides,
     seeds: Sequence[int],
-    num_clients: int,
+    clients: int,
     output: Path,
-    column: str = "",
 ) -> Plan:
     """Check all settings of all trials before one starts.
 
     Own settings of ``rows`` win over ``shared`` ones, which apply to the runs that use them.
     Relative paths start from the working directory.
     """
+    output = user_path(output, Path.cwd())
+    trials = make_trials(rows, shared, seeds, clients, output)
+    of_row = {trial.row: trial.config for trial in reversed(trials)}
+    configs = {row: of_row[row] for row in rows}
+    notes = (*_split_notes(configs), *_idle_notes(rows, shared, configs))
+    return Plan(rows, shared, output, trials, notes)
+
+
+def make_trials(
+    rows: Mapping[str, Overrides],
+    shared: Overrides,
+    seeds: Sequence[int],
+    clients: int,
+    output: Path,
+    column: str = "",
+) -> tuple[Trial, ...]:
+    """The trials of a plan, or of a column of a paper's table."""
     for name in rows:
         if not slug(name) or not name.isprintable():
             raise UserError(
@@ -134,17 +154,34 @@ def make_plan(
                 "setting-not-allowed",
                 setting=key,
             )
-    applied = _applied(rows, shared)
+    applied = {}
+    for name, settings in rows.items():
+        with prefixed(f"Run {name!r}"):
+            applied[name] = apply(shared, settings)
+    for key in shared.keys() - {key for settings in applied.values() for key in settings}:
+        allowed = frozenset(default_flat()).union(*(_in_use(shared, of) for of in rows.values()))
+        if key not in allowed:
+            raise unknown_key(key, allowed)
+        raise UserError(
+            f"Setting {key} in --run-config has no effect in any of the runs: leave it out.",
+            "setting-without-effect",
+            setting=key,
+        )
     output = user_path(output, Path.cwd())
-    trials = tuple(
-        _trial(row, column, seed, settings, num_clients, output / slug(row) / f"seed-{seed}")
+    return tuple(
+        _trial(row, column, seed, settings, clients, output / slug(row) / f"seed-{seed}")
         for seed in seeds
         for row, settings in applied.items()
     )
-    first = {trial.row: trial.config for trial in reversed(trials)}
-    notes = [*_split_warnings({row: first[row] for row in rows})]
-    notes += () if column else _idle(applied, shared)
-    return Plan(rows, shared, tuple(seeds), num_clients, output, trials, tuple(notes), column)
+
+
+@contextmanager
+def prefixed(where: str) -> Iterator[None]:
+    """Context whose refusals begin with where they are from."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{where}: {error}", error.code, **error.values) from None
 
 
 def refuse_one_folder(noun: str, names: Iterable[str]) -> None:
@@ -184,50 +221,20 @@ def in_effect(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, Sca
     return {key: value for key, value in shared.items() if key in used}
 
 
-def _applied(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, dict[str, Scalar]]:
-    """Settings of each run: its own, and the shared ones that it uses."""
-    defaults = default_flat()
-    applied = {}
-    used: set[str] = set()
-    for name, settings in runs.items():
-        try:
-            applied[name] = apply(shared, settings)
-        except UserError as error:
-            raise _of_run(name, error) from None
-        used |= applied[name].keys()
-    for key in shared:
-        if key not in used and key not in defaults:
-            in_use = (_in_use(shared, settings) for settings in runs.values())
-            raise unknown_key(key, frozenset(defaults).union(*in_use))
-    for key in shared:
-        if key not in used:
-            raise UserError(
-                f"Setting {key} in --run-config has no effect in any of the runs: leave it out.",
-                "setting-without-effect",
-                setting=key,
-            )
-    return applied
-
-
 def _trial(
-    row: str, column: str, seed: int, settings: Overrides, num_clients: int, directory: Path
+    row: str, column: str, seed: int, settings: Overrides, clients: int, directory: Path
 ) -> Trial:
-    try:
+    with prefixed(f"Run {row!r}"):
         # Without the output, which may hold a run already.
         config = resolve({**settings, "seed": seed}, Path.cwd())
-    except UserError as error:
-        raise _of_run(row, error) from None
     flat = {key: value for key, value in config.to_flat().items() if key not in LOCATION_SETTINGS}
     config = config.model_copy(update={"output": str(directory)})
     content = user_content(config)
-    return Trial(row, seed, directory, config, flat | {CLIENTS: num_clients}, column, content)
+    return Trial(row, seed, directory, config, flat | {CLIENTS: clients}, column, content)
 
 
-def _of_run(name: str, error: UserError) -> UserError:
-    return UserError(f"Run {name!r}: {error}", error.code, **error.values)
-
-
-def _split_warnings(configs: Mapping[str, RunConfig]) -> Iterable[str]:
+def _split_notes(configs: Mapping[str, RunConfig]) -> Iterator[str]:
+    """A sentence for each setting of the data by which the runs differ."""
     data = {
         name: {
             "dataset": config.dataset,
@@ -237,25 +244,25 @@ def _split_warnings(configs: Mapping[str, RunConfig]) -> Iterable[str]:
         }
         for name, config in configs.items()
     }
-    for key in dict.fromkeys(chain.from_iterable(data.values())):
+    for key in dict.fromkeys(key for settings in data.values() for key in settings):
         # Only runs with a partition have settings of its table.
-        names_by_value: dict[Scalar, list[str]] = {}
-        for name, settings in data.items():
-            if key in settings:
-                names_by_value.setdefault(settings[key], []).append(name)
-        if len(names_by_value) > 1:
-            values = "; ".join(
-                f"{value!r} for {', '.join(names)}" for value, names in names_by_value.items()
-            )
+        names: dict[Scalar, list[str]] = {}
+        for name in (name for name, settings in data.items() if key in settings):
+            names.setdefault(data[name][key], []).append(name)
+        if len(names) > 1:
+            values = "; ".join(f"{value!r} for {', '.join(of)}" for value, of in names.items())
             yield f"The runs do not share their data splits, {key} differs: {values}."
 
 
-def _idle(applied: Mapping[str, Overrides], shared: Overrides) -> Iterable[str]:
-    """A sentence for each run that settings of all runs do not reach, as it trains nothing."""
-    for name, settings in applied.items():
-        method = find_method(str(settings.get("method", default_flat()["method"])))
-        if left_out := sorted(method.idle & (shared.keys() - settings.keys())):
-            yield f"Run {name!r} trains nothing, without effect on it: {', '.join(left_out)}."
+def _idle_notes(
+    rows: Mapping[str, Overrides], shared: Overrides, configs: Mapping[str, RunConfig]
+) -> Iterator[str]:
+    """A sentence for each run that settings of all runs do not reach."""
+    for name, config in configs.items():
+        method = find_method(config.method)
+        if unused := sorted(method.idle & (shared.keys() - rows[name].keys())):
+            length = f"; it has {config.num_rounds} rounds" if method.trains else ""
+            yield f"Run {name!r} does not use {', '.join(unused)}{length}."
 
 
 def _parts(text: str) -> list[str]:

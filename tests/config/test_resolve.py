@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.config.document import settings_page
+from docs.hooks.settings import settings_page
 from fedul_flwr.config.method_settings import LabelSettings
 from fedul_flwr.config.run_config import LAST_MODEL, default_flat, resolve
 from fedul_flwr.config.sections import FedProxSettings

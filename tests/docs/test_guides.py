@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
+from docs.hooks.tables import render
 from fedul_flwr.config.methods import METHODS
-from fedul_flwr.experiments.tables_page import render
 from fedul_flwr.models import MODELS, build_model
 from tests.support.refusals import refuses
 from tests.support.runs import summary, train

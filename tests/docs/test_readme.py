@@ -25,7 +25,7 @@ from fedul_flwr.config.user_files import parse_overrides
 from fedul_flwr.data.run_files.run import SUMMARY
 from fedul_flwr.engine.flower_simulation import MARK, PREFIX, end_marked
 from fedul_flwr.experiments.runs_file import RunsFile
-from fedul_flwr.experiments.statistics import Estimate
+from fedul_flwr.experiments.statistics import Estimate, estimates
 from fedul_flwr.experiments.table import Size, Table, read_table
 from fedul_flwr.results.facts import print_comparison
 from tests.support.deployment import PROGRAMS, free_ports, write_settings
@@ -132,7 +132,9 @@ class Shown:
 
     @property
     def estimates(self) -> dict[str, Estimate]:
-        return {row: Estimate.of([*of["test_error"]]) for row, of in self.runs.groupby("row")}
+        by_seed = self.runs["test_error"].astype(float).droplevel("column").unstack("seed")
+        found = estimates(by_seed)
+        return {row: Estimate(*of) for row, *of in found.itertuples()}
 
     def best(self, rows: Iterable[str]) -> str:
         """The row with the lowest mean."""
@@ -153,7 +155,7 @@ class Shown:
             f"{data(settings)}, {SPLITS[settings['partition']]}, {clients(settings)}",
             f"{self.method} {figure(estimates[self.method])}",
             f"{PRINTED.get(other, other)} {figure(estimates[other])}",
-            *(alone, every, str(estimates[self.method].count)),
+            *(alone, every, str(estimates[self.method].seeds)),
         ]
         return f"| {' | '.join(columns)} |"
 

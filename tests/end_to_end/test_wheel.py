@@ -33,13 +33,12 @@ reproduce fedul/table-1 --quick --print 'MNIST Non-IID M=10'
 reproduce {RECIPE} --engine in-process
 tune {RECIPE} --trials 2
 reproduce {RECIPE} --engine in-process --tuned --seeds 1
-reproduce --render
 deploy init consortium --address localhost:8000 --owners 3
 """
 LEFT = [
     *("runs/digits/model.safetensors", "runs/digits/plots/summary.png", "runs/digits/model.onnx"),
     *("runs/rows/summary.json", "runs/rows/report.html", "runs/labels/labels.json"),
-    *("images-predictions.csv", "runs/two/comparison.md", "docs/tables.md"),
+    *("images-predictions.csv", "runs/two/comparison.md"),
     *("results/recipes/tables.jsonl", "results/recipes/tables.search.jsonl"),
     "consortium/server/start-superlink.sh",
 ]

@@ -12,7 +12,7 @@ from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.experiments.table import read_table
 from fedul_flwr.experiments.table_plan import Device, plan_columns
 
-(COLUMN,) = plan_columns(
+COLUMN = plan_columns(
     read_table(Path("experiments"), "reference/equal-steps"),
     ["CIFAR-10 features IID"],
     "quick",
@@ -27,7 +27,7 @@ OTHERS = (
     "points-per-client",
     "output",
 )
-ROWS = {trial.row: trial.settings for trial in COLUMN.trials if trial.row != "closed form"}
+ROWS = {trial.row: trial.settings for trial in COLUMN if trial.row != "closed form"}
 SMALL = {"evaluate-every": 1, "labels.total": 60, "semi.labels-only-rounds": 1}
 
 

@@ -2,14 +2,20 @@
 
 import math
 
+import pandas as pd
 import pytest
 from scipy.stats import ttest_rel
 
-from fedul_flwr.experiments.statistics import Estimate, Ranking, paired_p_value, rank
+from fedul_flwr.experiments.statistics import estimates, paired_p_value, rank
 
 
-def marked(ranked: dict[str, Ranking]) -> set[str]:
-    return {name for name, ranking in ranked.items() if ranking.marked}
+def by_seed(errors: dict[str, dict[int, float]]) -> pd.DataFrame:
+    seeds = sorted({seed for of in errors.values() for seed in of})
+    return pd.DataFrame.from_dict(errors, orient="index", columns=seeds, dtype=float)
+
+
+def marked(ranked: pd.DataFrame) -> set[str]:
+    return {*map(str, ranked.index[ranked["marked"]])}
 
 
 def test_given_three_pairs_then_the_p_value_is_that_of_a_calculation_by_hand() -> None:
@@ -30,15 +36,15 @@ def test_given_equal_differences_then_the_p_value_is_its_limit() -> None:
 def test_given_five_seeds_then_the_interval_is_that_of_tables_of_student_t() -> None:
     # Mean 3, s = sqrt((4 + 1 + 0 + 1 + 4) / 4) = sqrt(2.5), and in tables of Student's t the 0.975
     # quantile of 4 degrees of freedom is 2.776.
-    half = Estimate.of([1, 2, 3, 4, 5]).half_width
-    assert half == pytest.approx(2.776 * math.sqrt(2.5 / 5), abs=1e-3)
-    assert rank({"a": dict(enumerate([1.0, 2, 3, 4, 5]))})["a"].error.half_width == half
+    ranked = rank(by_seed({"a": dict(enumerate([1.0, 2, 3, 4, 5]))}))
+    assert ranked.at["a", "half_width"] == pytest.approx(2.776 * math.sqrt(2.5 / 5), abs=1e-3)
 
 
 def test_given_one_seed_then_there_is_no_interval() -> None:
-    assert Estimate.of([1.0]) == Estimate(1.0, None, 1, None)
-    assert Estimate.of([]) == Estimate()
-    assert Estimate.of([2.0, 2.0]).half_width == 0.0
+    found = estimates(by_seed({"one": {0: 1.0}, "none": {}, "equal": {0: 2.0, 1: 2.0}}))
+    assert found["mean"].fillna(-1).tolist() == [1.0, -1, 2.0]
+    assert found["half_width"].fillna(-1).tolist() == [-1, -1, 0.0]
+    assert found["seeds"].tolist() == [1, 0, 2]
 
 
 @pytest.mark.parametrize(
@@ -55,24 +61,23 @@ def test_given_one_seed_then_there_is_no_interval() -> None:
 def test_given_equal_differences_then_ties_with_the_lowest_error_alone_are_marked(
     errors: dict[str, dict[int, float]], expected: set[str]
 ) -> None:
-    assert marked(rank(errors)) == expected
+    assert marked(rank(by_seed(errors))) == expected
 
 
 def test_given_a_run_that_the_test_does_not_tell_from_the_best_then_both_are_marked() -> None:
     errors = {"worse": (9.0, 9.3, 9.1), "best": (1.0, 1.5, 1.2), "close": (1.4, 1.3, 1.3)}
-    ranked = rank({name: dict(enumerate(of_seeds)) for name, of_seeds in errors.items()})
+    ranked = rank(by_seed({name: dict(enumerate(of_seeds)) for name, of_seeds in errors.items()}))
     assert marked(ranked) == {"best", "close"}
-    assert ranked["best"].p_value is None
-    assert ranked["worse"].p_value == pytest.approx(ttest_rel([9, 9.3, 9.1], [1, 1.5, 1.2])[1])
+    assert math.isnan(ranked["p_value"]["best"])
+    assert ranked["p_value"]["worse"] == pytest.approx(ttest_rel([9, 9.3, 9.1], [1, 1.5, 1.2])[1])
 
 
 def test_given_different_seeds_then_runs_are_tested_over_those_that_both_have() -> None:
-    ranked = rank(
-        {"a": {0: 1.0, 1: 1.2, 2: 1.1}, "some": {0: 2.0, 2: 2.3}, "one": {1: 5.0}, "none": {}}
-    )
-    assert ranked["some"].pairs == (0, 2)
+    errors = {"a": {0: 1.0, 1: 1.2, 2: 1.1}, "some": {0: 2.0, 2: 2.3}, "one": {1: 5.0}, "none": {}}
+    ranked = rank(by_seed(errors))
+    assert ranked["pairs"].to_dict() == {"a": 3, "some": 2, "one": 1, "none": 0}
     # Differences 1 and 1.2: t = 11 with one degree of freedom.
-    assert ranked["some"].p_value == pytest.approx(1 - 2 / math.pi * math.atan(11))
-    assert ranked["one"].p_value is None
-    assert (ranked["none"].error.mean, ranked["none"].pairs) == (None, ())
+    p_values = ranked["p_value"].dropna().to_dict()
+    assert p_values == {"some": pytest.approx(1 - 2 / math.pi * math.atan(11))}
+    assert math.isnan(ranked["mean"]["none"])
     assert marked(ranked) == set()

@@ -14,9 +14,10 @@ from tests.support.digits_table import (
     change_table,
     invoke,
     output_of,
+    render,
     stored_runs,
 )
-from tests.support.refusals import code_of
+from tests.support.refusals import code_of, refuses
 
 MINI = ("mini/table-1", "--device", "cpu")
 
@@ -64,9 +65,7 @@ def test_given_no_results_then_runs_make_and_show_them(
     assert len(ran) == 5
     assert [run["test_errors"] for run in stored_runs()] == [run["test_errors"] for run in kept]
 
-    rendered = reproduce("--render")
-    assert rendered.exit_code == 0, rendered.output
-    page = Path("docs/tables.md").read_text()
+    page = render()
     assert page.startswith("before\n<!-- tables: begin -->\n\n### mini/table-1\n")
     assert page.endswith("<!-- tables: end -->\nafter\n")
     error = kept[0]["test_error"]
@@ -82,25 +81,25 @@ def test_given_no_results_then_runs_make_and_show_them(
 
     # A run is one of the experiment's settings now.
     change_run(0, settings={**kept[0]["settings"], "learning-rate": 0.5})
-    refused = reproduce("--render")
-    assert refused.exit_code == 1
-    assert code_of(refused.output) == "result-of-other-settings"
-    assert "row 'FedUL', column 'M=10', seed 0" in output_of(refused)
+    with refuses("result-of-other-settings", match="row 'FedUL', column 'M=10', seed 0") as refused:
+        render()
     again = "(learning-rate was 0.5, is 'auto'): run it again: fedul-flwr"
-    assert again in output_of(refused)
+    assert again in str(refused.value)
     change_run(0, settings=kept[0]["settings"], row="FedLU")
-    assert "belongs to no run of the table" in output_of(reproduce("--render"))
+    with refuses("result-of-other-settings", match="belongs to no run of the table"):
+        render()
     change_run(0, row="FedUL")
 
     # A setting that is newer than the run had its default's effect; another value has not.
     old = {key: value for key, value in kept[0]["settings"].items() if key != "momentum"}
     change_run(0, settings=old)
-    assert reproduce("--render").exit_code == 0
+    render()
     change_table('"num-rounds": 2', '"num-rounds": 2, "optimizer": "sgd", "momentum": 0.9')
-    refused = reproduce("--render")
-    assert "momentum was 0.0, is 0.9" in output_of(refused)
+    with refuses("result-of-other-settings", match="momentum was 0.0, is 0.9"):
+        render()
     RESULTS.write_text("{}\n")
-    assert code_of(reproduce("--render").output) == "result-file-wrong"
+    with refuses("result-file-wrong"):
+        render()
 
 
 @pytest.mark.parametrize(

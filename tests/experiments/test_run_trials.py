@@ -8,7 +8,7 @@ import pytest
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments import compare_files
-from fedul_flwr.experiments.compare_table import cells, print_rows
+from fedul_flwr.experiments.compare_table import print_runs
 from fedul_flwr.experiments.trial_plan import Plan, make_plan
 from fedul_flwr.results.figure_style import draw
 from tests.experiments.conftest import csv_rows
@@ -37,11 +37,11 @@ def test_given_finished_trials_then_none_runs(training: FakeTraining, tmp_path: 
     assert training.titles[0] == "trial 1 of 4: FedUL, seed 0"
     assert training.titles[2].startswith("trial 3 of 4: FedUL, seed 1, about ")
     files = {p: p.stat().st_mtime_ns for p in asked.output.rglob("seed-*/*")}
-    rows = training.run(plan(tmp_path, device="auto", tracking="tensorboard"))
+    compared = training.run(plan(tmp_path, device="auto", tracking="tensorboard"))
     assert training.started == []
     assert {p: p.stat().st_mtime_ns for p in asked.output.rglob("seed-*/*")} == files
     assert any(line.startswith("4 of 4 ") for line in training.said)
-    assert [row.ranking.error.mean for row in rows] == [3.5, 1.25]
+    assert compared.ranked["mean"].tolist() == [3.5, 1.25]
     training.run(plan(tmp_path, seeds=(0, 1, 2)))
     assert training.started == [("fedul", 2), ("supervised", 2)]
 
@@ -133,18 +133,18 @@ def test_given_a_failing_trial_then_others_run_and_the_next_call_repeats_it(
 ) -> None:
     asked = plan(tmp_path)
     training.failing = {("fedul", 0): error, ("fedul", 1): error}
-    rows = training.run(asked)
+    compared = training.run(asked)
     assert len(training.started) == 4
-    assert [row.failed for row in rows] == [2, 0]
-    assert list(cells(rows).iloc[0, [1, -1]]) == ["failed", "0 of 2"]
+    assert compared.ranked["failed"].tolist() == [2, 0]
+    assert list(compared.cells.iloc[0, [1, -1]]) == ["failed", "0 of 2"]
     assert (asked.trials[0].directory / "error.txt").read_text().split() == reason.split()
-    print_rows(asked, rows)
+    print_runs(compared)
     for text in (capsys.readouterr().out, (asked.output / "comparison.md").read_text()):
         assert f"Failed: FedUL, seed 0: {reason}" in text
     training.failing = {}
-    rows = training.run(plan(tmp_path))
+    compared = training.run(plan(tmp_path))
     assert training.started == [("fedul", 0), ("fedul", 1)]
-    assert [row.failed for row in rows] == [0, 0]
+    assert compared.ranked["failed"].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ def test_given_an_unknown_test_error_then_it_is_not_ranked(
     training.run(asked)
     file = asked.trials[1].directory / "summary.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"test_error": None}))
-    rows = training.run(asked)
-    assert [row.ranking.best for row in rows] == [True, False]
-    assert cells(rows).iloc[1, 1] == "–"
+    compared = training.run(asked)
+    assert compared.ranked["best"].tolist() == [True, False]
+    assert compared.cells.iloc[1, 1] == "–"
     text = (asked.output / "comparison.md").read_text()
     assert "best round of: All \\| labels, seed 0." in text

@@ -11,14 +11,15 @@ from filelock import FileLock
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine import in_process as simulation
-from fedul_flwr.experiments.search import DivergedError, RowSearch, Searches, run_search, run_trial
+from fedul_flwr.experiments.search import DivergedError, RowSearch, Watch, run_search, run_watched
 from fedul_flwr.experiments.search_space import Criterion, Search
 from fedul_flwr.experiments.studies import best_of, read_studies, state_of
-from fedul_flwr.experiments.trial import Trial
+from fedul_flwr.experiments.trial import CLIENTS, Trial
 from tests.support.fake_training import FakeSearchTraining
 from tests.support.refusals import refuses
 from tests.support.settings import Settings
 
+CRITERION = Criterion("validation", "validation")
 RATES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 
 
@@ -50,18 +51,19 @@ def task(
         space={"step": [{"learning-rate": rate} for rate in rates]},
     )
     return RowSearch(
-        trial=Trial("row", 0, tmp_path, config, {"learning-rate": 3e-3}),
-        all_settings={key: value for key, value in given.items() if key != "output"},
-        num_clients=3,
-        criterion=Criterion("validation", "validation"),
-        what=Searches(search, "validation", tmp_path / "study", tmp_path / "search.jsonl"),
+        trial=Trial("row", 0, tmp_path, config, {"learning-rate": 3e-3, CLIENTS: 3}),
+        settings={key: value for key, value in given.items() if key != "output"},
+        search=search,
+        criterion=CRITERION,
+        folder=tmp_path / "study",
+        file=tmp_path / "search.jsonl",
     )
 
 
 def run(asked: RowSearch, say: Any = lambda _: None) -> list[dict[str, Any]]:
     """Search, and return the trials of the study in their order, without their times."""
     run_search(asked, say)
-    trials = read_studies(asked.what.file)["row"].trials
+    trials = read_studies(asked.file)["row"].trials
     return [
         {
             **trial.user_attrs,
@@ -73,7 +75,7 @@ def run(asked: RowSearch, say: Any = lambda _: None) -> list[dict[str, Any]]:
 
 
 def best(asked: RowSearch) -> Any:
-    return best_of(read_studies(asked.what.file)["row"])
+    return best_of(read_studies(asked.file)["row"])
 
 
 def tried(asked: RowSearch, trials: int = 8) -> list[float]:
@@ -222,7 +224,7 @@ def test_given_a_failed_trial_then_it_is_repeated(runs: FakeSearchTraining, tmp_
 
 def test_given_more_trials_then_the_study_goes_on(runs: FakeSearchTraining, tmp_path: Path) -> None:
     asked = task(tmp_path)
-    few = run(replace(asked, what=replace(asked.what, search=replace(asked.search, trials=3))))
+    few = run(replace(asked, search=replace(asked.search, trials=3)))
     runs.started.clear()
     assert run(asked)[:3] == few
     assert len(runs.started) == 5
@@ -257,4 +259,4 @@ def test_given_a_client_whose_loss_is_infinite_then_the_trial_has_diverged(
 ) -> None:
     steep = {"optimizer": "sgd", "learning-rate": 1e30, "labels.total": 60}
     with pytest.raises(DivergedError):
-        run_trial(settings(**method, **steep), 3, [], None)
+        run_watched(settings(**method, **steep), 3, Watch(CRITERION))

@@ -6,14 +6,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedul_flwr.experiments.runs_file import no_runs
+from fedul_flwr.experiments.paper_table import rank_rows, rival_tests
 from fedul_flwr.experiments.statistics import (
+    complete_means,
     critical_difference,
     holm,
     mean_ranks,
     paired_tests,
-    rival_lines,
-    row_errors,
 )
 from fedul_flwr.experiments.table import read_table, tables_of
 from tests.support.digits_table import FILE, TABLE, change_table, invoke, output_of
@@ -59,19 +58,27 @@ def test_published_quantiles_are_ours(level: float, num_rows: int, q: float) -> 
         assert found == pytest.approx(q, abs=1e-3)  # it has three digits, some cut off
 
 
-def test_given_runs_then_a_cell_is_the_mean_over_seeds_or_missing(digits_table: Path) -> None:
-    names = ["row", "column", "seed", "test_error"]
-    lines = [
-        *(("FedUL", "M=10", 0, 2.0), ("FedUL", "M=10", 1, 4.0), ("FedUL", "M=12", 0, 2.0)),
-        *(("all labels", "M=10", 0, 1.0), ("all labels", "M=10", 1, 1.0)),
-    ]
-    table = read_table(EXPERIMENTS, "mini/table-1")
-    errors = row_errors(table, pd.DataFrame(lines, columns=names), ROWS, COLUMNS)
-    assert errors.loc["FedUL"].to_dict() == {"M=10": 3.0, "M=12": 2.0}
-    assert errors.loc["all labels"].dropna().to_dict() == {"M=10": 1.0}
-    del lines[1]  # a seed that the other row has
-    errors = row_errors(table, pd.DataFrame(lines, columns=names), ROWS[:1], COLUMNS[:1])
-    assert errors.isna().all(axis=None)
+def runs(errors: dict[tuple[str, str], list[float]]) -> pd.DataFrame:
+    """Runs with seeds 0, 1, … from the errors of a column and row."""
+    lines = [(*cell, seed, error) for cell, of in errors.items() for seed, error in enumerate(of)]
+    return pd.DataFrame(lines, columns=["column", "row", "seed", "test_error"])
+
+
+def wide(errors: dict[tuple[str, str], list[float]]) -> pd.DataFrame:
+    return runs(errors).pivot(index=["column", "row"], columns="seed", values="test_error")
+
+
+def test_given_runs_then_a_cell_is_the_mean_over_seeds_or_missing() -> None:
+    errors = {
+        ("M=10", "FedUL"): [2.0, 4.0],
+        ("M=12", "FedUL"): [2.0],
+        ("M=10", "all labels"): [1.0],
+    }
+    means = complete_means(wide({**errors, ("M=10", "all labels"): [1.0, 1.0]}), ROWS, COLUMNS)
+    assert means.loc["FedUL"].to_dict() == {"M=10": 3.0, "M=12": 2.0}
+    assert means.loc["all labels"].dropna().to_dict() == {"M=10": 1.0}
+    # Without a seed that the other row has.
+    assert complete_means(wide(errors), ROWS[1:], COLUMNS[:1]).isna().all(axis=None)
 
 
 def test_holms_method_by_hand() -> None:
@@ -96,16 +103,8 @@ def test_given_a_named_method_then_its_paired_tests_are_those_by_hand(digits_tab
         ("M=12", "near"): [30, 30, 30],
         ("M=12", "far"): [10],  # one seed in common
     }
-    runs = pd.DataFrame(
-        [
-            (column, row, seed, error)
-            for (column, row), of in errors.items()
-            for seed, error in enumerate(of)
-        ],
-        columns=["column", "row", "seed", "test_error"],
-    )
     table = read_table(EXPERIMENTS, "mini/table-1")
-    tests = paired_tests(table, "FedUL", runs, table.rows, table.names)
+    tests = paired_tests(wide(errors), "FedUL", ["far", "near"], table.names)
     # With two degrees of freedom p = 1 − t/√(2 + t²). Three tests: far is first of them.
     t_far = 20.000333 / (0.00057735 / math.sqrt(3))
     assert tests.values.tolist() == [
@@ -114,7 +113,9 @@ def test_given_a_named_method_then_its_paired_tests_are_those_by_hand(digits_tab
         ["M=12", "near", 0.0, 3, 1.0, "tie"],
     ]
     # Two differences, of which one is 0: the signed-rank test of one pair has p = 1.
-    assert rival_lines(tests) == [
+    [(name, rivals, _)] = rival_tests(table, runs(errors), table.rows, table.names)
+    assert name == "FedUL"
+    assert rivals.to_numpy().tolist() == [
         ["far", "1", "0", "0", "+20.0", "1.000"],
         ["near", "0", "2", "0", "+1.5", "1.000"],
     ]
@@ -123,7 +124,9 @@ def test_given_a_named_method_then_its_paired_tests_are_those_by_hand(digits_tab
 def test_given_a_row_that_learns_from_more_then_it_has_no_rank(digits_table: Path) -> None:
     change_table("unranked=[]", 'unranked=["all labels"]')
     table = read_table(EXPERIMENTS, "mini/table-1")
-    assert list(row_errors(table, no_runs(), ROWS, COLUMNS).index) == ["FedUL"]
+    ranks, (note,) = rank_rows(table, runs({("M=10", row): [1.0] for row in ROWS}), ROWS, COLUMNS)
+    assert ranks.empty
+    assert "two rows" in note
 
 
 def test_given_a_folder_then_all_its_tables_run_and_ranks_come_last(digits_table: Path) -> None:

@@ -23,32 +23,31 @@ def test_given_any_table_then_it_is_accepted(name: str, monkeypatch: pytest.Monk
     monkeypatch.chdir(ROOT)
     table = read_table(EXPERIMENTS, name)
     for size in SIZES:
-        plans = plan_columns(table, table.names, size, (0,), Device())
-        rows = [trial.row for plan in plans for trial in plan.trials]
-        assert rows == [row for name in table.names for row in table.column(name, size).rows]
-        for plan in plans:
-            starts = {str(trial.settings["start-from"]) for trial in plan.trials}
-            assert (plan.start is not None) == any(start.startswith("runs/") for start in starts)
-            assert not any(str(ROOT) in str(trial.settings.values()) for trial in plan.trials)
-            # The hospitals' rows with all labels have a folder of their own.
-            assert not plan.notes or name.startswith("recipes/covid")
+        trials = plan_columns(table, table.names, size, (0,), Device())
+        cells = [(trial.column, trial.row) for trial in trials]
+        assert cells == [(of, row) for of in table.names for row in table.column(of, size).rows]
+        for trial in trials:
+            start = str(trial.settings["start-from"])
+            assert (trial.start is not None) == start.startswith("runs/")
+            assert str(ROOT) not in str(trial.settings.values())
 
 
 def test_given_a_run_that_starts_from_another_then_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     table = read_table(EXPERIMENTS, "xclp/table-3")
-    plan, *_ = plan_columns(table, ["finetuned 10 %"], "quick", (4,), Device())
-    settings = {trial.key: trial.settings for trial in plan.trials}["XCLP", "finetuned 10 %", 4]
+    trial, *_ = plan_columns(table, ["finetuned 10 %"], "quick", (4,), Device())
+    settings = trial.settings
+    assert trial.key == ("XCLP", "finetuned 10 %", 4)
     assert (settings["method"], settings["start-from:method"]) == ("xclp-predict", "labels-only")
     assert settings["start-from:seed"] == 4
-    assert plan.start is not None
-    assert plan.trials[0].config.start_from == str(plan.start.trials[0].directory)
+    assert trial.start is not None
+    assert trial.config.start_from == str(trial.start.directory)
 
 
 def test_given_a_tuned_row_then_no_other_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)  # where only other rows have xclp.secure
     tuned = {"MNIST IID": {"FixMatch": {"learning-rate": 0.5}}, "MNIST two classes": {}}
     table = read_table(EXPERIMENTS, "reference/clients")
-    (plan,) = plan_columns(table, list(tuned), "quick", (1, 2), Device(), tuned)
-    assert [one.key for one in plan.trials] == [("FixMatch", "MNIST IID", seed) for seed in (1, 2)]
-    assert {trial.settings["learning-rate"] for trial in plan.trials} == {0.5}
+    trials = plan_columns(table, list(tuned), "quick", (1, 2), Device(), tuned)
+    assert [one.key for one in trials] == [("FixMatch", "MNIST IID", seed) for seed in (1, 2)]
+    assert {trial.settings["learning-rate"] for trial in trials} == {0.5}

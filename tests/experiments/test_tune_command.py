@@ -1,6 +1,7 @@
 """``fedul-flwr tune`` on a miniature table of digits, and runs with the chosen settings."""
 
 import json
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,9 +17,9 @@ from optuna.trial import create_trial
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.experiments.studies import best_of, chosen_settings, read_studies, state_of
-from tests.support.digits_table import change_table, invoke, output_of, stored_runs
+from tests.support.digits_table import change_table, invoke, output_of, render, stored_runs
 from tests.support.patience import PATIENCE, wait_until
-from tests.support.refusals import code_of
+from tests.support.refusals import code_of, refuses
 
 MINI = ("mini/table-1", "--device", "cpu")
 COLUMN = (*MINI, "--columns", "M=10")
@@ -84,9 +85,7 @@ def test_given_a_search_then_its_choice_runs(digits_table: Path, ran: list[RunCo
     runs = stored_runs(tuned=True)
     assert invoke("reproduce", *COLUMN, "--rows", "FedUL").exit_code == 0
 
-    rendered = invoke("reproduce", "--render")
-    assert rendered.exit_code == 0, rendered.output
-    page = Path("docs/tables.md").read_text()
+    page = render()
     assert "| full | difference | full, tuned |" in page
     errors = [run["test_error"] for run in runs if run["row"] == "FedUL"]
     # Of two seeds s/sqrt(2) is half of their distance, and the quantile of t 12.706.
@@ -98,9 +97,8 @@ def test_given_a_search_then_its_choice_runs(digits_table: Path, ran: list[RunCo
     # A search that chooses something else makes tuned runs stale, as changed settings do.
     study = read_studies(FOUND)[FEDUL]
     study.add_trial(create_trial(value=0.0, user_attrs={"settings": {**chosen, "l1": 0.5}}))
-    refused = invoke("reproduce", "--render")
-    assert code_of(refused.output) == "result-of-other-settings"
-    assert "l1 was 0.0, is 0.5" in output_of(refused)
+    with refuses("result-of-other-settings", match="l1 was 0.0, is 0.5"):
+        render()
 
 
 def test_searches_that_cannot_be_used_are_refused(digits_table: Path, ran: list[RunConfig]) -> None:
@@ -252,11 +250,31 @@ def test_compare_takes_the_chosen_settings(digits_table: Path, ran: list[RunConf
     assert code_of(gone.output) == "file-missing"
 
 
+def test_a_run_of_ones_own_is_searched(digits_table: Path, ran: list[RunConfig]) -> None:
+    """Its first trial learns nothing with such steps; the printed command has a better step."""
+    given = ("-c", f"{SETTINGS} method=supervised learning-rate=1e-7", "--num-supernodes", "3")
+    done = invoke("tune", *given, "--trials", "3")
+    assert done.exit_code == 0, done.output
+    study = read_studies(Path("runs/tune-supervised/search.jsonl"))["supervised"]
+    assert len(study.trials) == 3
+    chosen = chosen_settings(study)
+    assert chosen is not None
+    assert "learning-rate" in chosen
+    words = shlex.split(done.output.splitlines()[-1])
+    assert words[:2] == ["fedul-flwr", "run"]
+    ran.clear()
+    run = invoke(*words[1:], "--engine", "in-process", "--output", "best")
+    assert run.exit_code == 0, run.output
+    (config,) = ran
+    assert config.to_flat() | {**chosen, "seed": 1} == config.to_flat()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
         ([*MINI, "--runs", "runs.toml"], "options-contradict"),
         ([*MINI, "-c", "l1=0.1"], "option-without-effect"),
+        (["--quick"], "option-without-effect"),
         ([*MINI, "--search", "no.py"], "file-missing"),
     ],
 )

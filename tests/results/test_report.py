@@ -172,7 +172,7 @@ def test_unfinished_run_says_so(tmp_path: Path) -> None:
 def write_comparison(directory: Path, name: str) -> Path:
     """Compare two runs of three rounds, of which one fails with the second seed."""
 
-    def simulate(config: RunConfig, title: str) -> None:
+    def simulate(_: object, config: RunConfig, title: str) -> None:
         if (config.method, config.seed) == ("supervised", 1):
             raise UserError("It <b>failed</b>.")
         error = 1.23456 + config.seed + 4 * (config.method == "supervised")

@@ -7,6 +7,7 @@ from typing import Any
 from click.testing import Result
 from typer.testing import CliRunner
 
+from docs.hooks import tables
 from fedul_flwr.cli.main import app
 
 FILE = Path("experiments/mini/table_1.py")
@@ -70,6 +71,12 @@ def invoke(command: str, *arguments: str) -> Result:
     more = ["--experiments", "experiments"] if command in ("reproduce", "tune") else []
     more += ["--engine", "in-process"] if command == "reproduce" else []
     return CliRunner().invoke(app, [command, *more, *arguments], terminal_width=200)
+
+
+def render() -> str:
+    """Write the page of all tables, and return its text."""
+    tables.render(Path("experiments"), Path("results"))
+    return tables.PAGE.read_text()
 
 
 def output_of(result: Result) -> str:

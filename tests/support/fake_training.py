@@ -11,7 +11,7 @@ import numpy as np
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.experiments.compare_files import compare
-from fedul_flwr.experiments.compare_table import Row
+from fedul_flwr.experiments.compare_table import Compared
 from fedul_flwr.experiments.trial_plan import Plan
 
 ERRORS = {("fedul", 0): 3.0, ("fedul", 1): 4.0, ("supervised", 0): 1.0, ("supervised", 1): 1.5}
@@ -28,7 +28,7 @@ class FakeTraining:
         self.said: list[str] = []
         self.failing: dict[tuple[str, int], BaseException] = {}
 
-    def __call__(self, config: RunConfig, title: str) -> None:
+    def __call__(self, _: Any, config: RunConfig, title: str) -> None:
         key = (config.method, config.seed)
         self.started.append(key)
         self.titles.append(title)
@@ -61,7 +61,7 @@ class FakeTraining:
         }
         (directory / "summary.json").write_text(json.dumps(summary))
 
-    def run(self, plan: Plan) -> list[Row]:
+    def run(self, plan: Plan) -> Compared:
         self.started.clear()
         return compare(plan, self, self.said.append)
 

@@ -39,6 +39,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.owner.ledger import spender
+from fedul_flwr.federated.owner.model_check import check_body
 from fedul_flwr.federated.payload import Declared, Sum, all_of
 from fedul_flwr.federated.stage import ClientStage, RoundAtServer, ServerStage, Stage, of_all
 from fedul_flwr.learning.closed_form import (
@@ -95,6 +96,8 @@ def client_sums(client: Any, content: Content) -> Floats:
         load_arrays(client.model, content.arrays)
     except ValueError as error:
         raise UserError(f"The server's model is another one: {error}.", "model-mismatch") from None
+    head = _head_names(settings, client.data.model_shape, client.num_classes)
+    check_body(client, content.arrays, head)
     features, logits = features_and_logits(
         client.model, points.inputs, points.points[chosen], local_plan(settings)
     )

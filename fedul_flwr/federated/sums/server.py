@@ -423,6 +423,9 @@ class SecureSums:
         if weight <= 0 or trained <= 0:
             text = f"Round {self._round}: no client had anything to learn from."
             raise NothingToLearnError(text)
+        if trained < len(replies):
+            text = "Round %s: %s of %s clients in the sum have no update; their own logs say why."
+            log(WARNING, text, self._round, len(replies) - int(trained), len(replies))
         metrics = self._numbers.read(numbers, len(replies))
         scale = float(numbers[2] / weight) if self._settings.base == "fednova" else 1.0
         records: dict[str, Arrays] = {name: dict(arrays) for name, arrays in self._start.items()}
