@@ -1,4 +1,4 @@
-"""A server that asks again, in other words, for sums over other owners; each with its control."""
+"""Servers that ask again in other words, and owners who lie under masks; each with its control."""
 
 import json
 from collections.abc import Callable
@@ -29,11 +29,14 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.owner.door import build_client, make_client_app
 from fedul_flwr.federated.replies import UpdateValidator
+from fedul_flwr.federated.stages import heads
 from fedul_flwr.federated.strategy import Strategy
+from fedul_flwr.federated.sums import client as sum_member
 from fedul_flwr.federated.sums.server import SecureSums
+from fedul_flwr.federated.sums.vector import Numbers
 from fedul_flwr.learning.closed_form import SoftSums
 from fedul_flwr.models import build_model
-from tests.support.learnable_owners import NAMES, images_in, write_sets
+from tests.support.learnable_owners import NAMES, images_in, write_labeled, write_sets
 from tests.support.lying_server import SUMMED, Owners, cosine, opened_sums
 from tests.support.refusals import refuses
 from tests.support.runs import train
@@ -275,3 +278,48 @@ def test_whether_an_update_can_be_sent_is_in_no_answer(
     np.testing.assert_allclose(sums[0][1] / 4, np.mean(others, axis=0), atol=1e-6)
     assert "finite" in capfd.readouterr().err
     assert (run / "summary.json").is_file()
+
+
+LIES: dict[str, Callable[[SoftSums], SoftSums]] = {
+    "times a million": lambda s: SoftSums(*(1e6 * part for part in s)),
+    "negative": lambda s: SoftSums(*(-3 * part for part in s)),
+    "features twenty times": lambda s: SoftSums(s.gram, 20 * np.roll(s.sums, 1, 0), s.second),
+    "no squares": lambda s: SoftSums(s.gram, s.sums, -1e5 * np.eye(len(s.second))),
+}
+
+
+@pytest.mark.parametrize("lie", [None, *LIES])
+def test_given_an_owner_whose_sums_no_points_have_then_no_head_is_made(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str | None
+) -> None:
+    honest = heads.client_sums
+
+    def lying(client: Any, content: Content) -> Any:
+        flat = honest(client, content)
+        if client.node.partition_id or lie is None:
+            return flat
+        return LIES[lie](SoftSums.of_flat(flat, 3, 64)).flat()
+
+    monkeypatch.setattr(heads, "client_sums", lying)
+    owners = Owners(tmp_path, 5, lambda folder, number: write_labeled(folder, number, known=30))
+    config = settings(**{**OF_HEADS, "method": "closed-form-labels"})
+    if lie is None:
+        assert (train(config, 5, client_app=owners.app) / "summary.json").is_file()
+        return
+    with refuses("sum-wrong"):
+        train(config, 5, client_app=owners.app)
+
+
+@pytest.mark.parametrize("lie", ["weight", "length"])
+def test_given_an_owner_whose_update_weighs_or_moves_too_much_then_no_model_is_made(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str
+) -> None:
+    owners, write = Owners(tmp_path, 5), Numbers.write
+    if lie == "weight":
+        heavy = lambda self, *numbers: [900.0, *write(self, *numbers)[1:]]  # noqa: E731
+        monkeypatch.setattr(Numbers, "write", heavy)
+    else:
+        longer = lambda changes, _: {n: 0.1 + 0 * value for n, value in changes.items()}  # noqa: E731
+        monkeypatch.setattr(sum_member, "clipped", longer)
+    with refuses("sum-wrong"):
+        train(settings(**{**SUMMED, "max_update_norm": 0.5}), 5, client_app=owners.app)

@@ -165,6 +165,40 @@ def check_sums(client: str, arrays: Arrays, classes: int, features: int, most: i
         raise BadMessageError("its sums have negative squares", "message-out-of-range")
 
 
+def check_total(sums: SoftSums, announced: int, clients: int) -> None:
+    """Refuse sums over clients that no points can have.
+
+    There are no more points than clients have announced, and the sums of squares of classes and
+    features together are positive semidefinite: [[A, B], [Bᵀ, Q]] is Σ (r, x) (r, x)ᵀ, and where r
+    depends on x, with a larger A.
+
+    Parameters
+    ----------
+    announced : number of points of all clients in the sum.
+    clients : their number.
+
+    Raises
+    ------
+    UserError
+        If one of them has sent what is not of its points; nobody can see which.
+    """
+    rounding = clients * 2.0**-FIXED_BITS
+    whole = np.block([[sums.gram, sums.sums], [sums.sums.T, sums.second]])
+    slack = rounding * len(whole) + 1e-9 * abs(float(np.trace(whole)))
+    has_points = sums.num_points <= announced + rounding * len(whole) + 1e-6 * announced
+    try:
+        np.linalg.cholesky(whole + slack * np.eye(len(whole)))
+        is_square = True
+    except np.linalg.LinAlgError:
+        is_square = False
+    if not (np.isfinite(whole).all() and has_points and is_square):
+        raise UserError(
+            f"The sums of {clients} clients together are not those of their {announced} points: "
+            "one of them has sent others. A sum does not show which.",
+            "sum-wrong",
+        )
+
+
 def _spread(weight: NDArray[Any]) -> float:
     """L2 norm of a last layer's weight, of which a shift that all classes share does not count."""
     return float(np.linalg.norm(weight - weight.mean(axis=0)))
@@ -372,6 +406,9 @@ class AtServer(ServerStage):
                 why = f"{error} With 'plaintext' the server reads each client's sums"
                 raise setting_error("closed-form.sum", "masked", why, "too-few-clients") from error
             number = len(left)
+            announced = sum(count(self._registry.answers[one], NUM_POINTS) for one in left)
+            if not self.settings[HeadSettings].epsilon:  # noise may say anything
+                check_total(SoftSums.of_flat(total, classes, features), announced, number)
         elif clients:
             content = Content(model, {**values, OF: turn})
 
