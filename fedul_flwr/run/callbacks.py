@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -142,8 +142,10 @@ class Callbacks:
         self._each(lambda callback: callback.end(summary))
 
     def failed(self) -> None:
-        """Let all look at a run that has not reached its end."""
-        self._each(lambda callback: callback.failed())
+        """Let all look at a run that has not reached its end, whose error counts, not theirs."""
+        for callback in self._all:
+            with suppress(Exception):
+                callback.failed()
 
     def _each(self, look: Callable[[Callback], None]) -> None:
         for callback in self._all:
