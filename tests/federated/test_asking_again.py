@@ -364,8 +364,8 @@ def test_sums_without_noise_are_beyond_a_budget(settings: Settings, more: dict[s
 
 def test_an_owner_reads_what_the_whole_run_spends(settings: Settings, tmp_path: Path) -> None:
     write_sets(tmp_path / "ward", 0)
-    # z = 1: after k releases mu = sqrt(k), of which epsilon at delta 1e-5 is 4.377, 6.586, 8.412,
-    # 10.04 for k = 1 to 4 (Balle and Wang 2018); 7 allows two, and one is spent.
+    # z = 1: after k releases mu = sqrt(k), of which epsilon at delta 1e-5 is 4.377, 6.573, 8.385,
+    # 9.997 for k = 1 to 4 (Balle and Wang 2018); 7 allows two, and one is spent.
     node = NodeConfig(data=str(tmp_path / "ward"), max_epsilon=7.0)
     Ledger(tmp_path / "ward.ledger").spend("updates", 1.0, 0.0)
     client = SimpleNamespace(settings=settings(**{**PRIVATE, "num_rounds": 3}), node=node)
