@@ -15,15 +15,17 @@ from fedul_flwr.config.base import user_code_error, user_code_trace, without_exi
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, refuse_existing, resolve
 from fedul_flwr.config.trusted_modules import named_modules
-from fedul_flwr.data.run_files import store
+from fedul_flwr.data.run_files.run import ERROR as ERROR_FILE
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.data.run_files.store import lock_directory, locked, note_run
 from fedul_flwr.errors import StorageError, UserError, in_one_sentence
 from fedul_flwr.federated.grid import announce_end, polled
 from fedul_flwr.learning.device import retain_freed_memory, set_threads
 from fedul_flwr.results.facts import summary_rows
-from fedul_flwr.results.tracking import refuse_missing, tracked
-from fedul_flwr.run.callbacks import Callback
+from fedul_flwr.run.callbacks import Callback, Callbacks, named
 from fedul_flwr.run.labeling import label
+from fedul_flwr.run.summary import ModelCard, Pictures
+from fedul_flwr.run.tracking import Tracking, refuse_missing, tools
 from fedul_flwr.run.training import train
 
 app = ServerApp()
@@ -54,31 +56,35 @@ def serve(grid: Grid, settings: RunConfig, callbacks: Sequence[Callback] = ()) -
     with locked(Path(settings.output), "server") as check:
         if not settings.resume:
             refuse_existing(Path(settings.output))  # it may have ended since
-        directory = store.RunDirectory(Path(settings.output), check)
-        (directory.path / store.ERROR).unlink(missing_ok=True)  # of an earlier attempt
-        directory.remove_unfinished()
+        path = Path(settings.output)
+        run = Run.read(path) if settings.resume else Run(path=path)
+        run.check = check
+        (path / ERROR_FILE).unlink(missing_ok=True)  # of an earlier attempt
+        run.remove_unfinished()
         set_threads(settings.client_threads)
         retain_freed_memory()
         grid = polled(grid)
-        note_run(directory.path, settings.num_rounds, "training")
+        note_run(path, settings.num_rounds, "training")
+        following = Callbacks()
         try:
-            with without_exit("The run"), tracked(settings.tracking, directory) as add_round:
-                if find_method(settings.method).trains:
-                    train(grid, settings, directory, add_round, callbacks)
-                elif callbacks:
+            with without_exit("The run"):
+                trains = find_method(settings.method).trains
+                if not trains and (callbacks or settings.callback):
                     raise UserError(
                         f"Method {settings.method!r} has no rounds that callbacks could look at.",
                         "method-mismatch",
                     )
-                else:
-                    label(grid, settings, directory)
-            note_run(directory.path, settings.num_rounds, "finished")
+                following.add(*callbacks, *named(settings), ModelCard(run), Pictures(run))
+                following.add(*(Tracking(tool, run) for tool in tools(settings.tracking)))
+                (train if trains else label)(grid, settings, run, following)
+            note_run(path, settings.num_rounds, "finished")
             announce_end(grid, "finished")
-            for name, value in summary_rows(directory.path).items():
+            for name, value in summary_rows(run).items():
                 log(INFO, "%-12s %s", name, value)
         except BaseException as err:
+            following.failed()
             is_stopped = not isinstance(err, Exception)  # Ctrl-C, flwr stop
-            note_run(directory.path, settings.num_rounds, "stopped" if is_stopped else "failed")
+            note_run(path, settings.num_rounds, "stopped" if is_stopped else "failed")
             if is_stopped:
                 raise
             sentence = in_one_sentence(err)
@@ -89,10 +95,10 @@ def serve(grid: Grid, settings: RunConfig, callbacks: Sequence[Callback] = ()) -
             if sentence is None:
                 raise
             announce_end(grid, "failed")
-            end = _with_remedy(sentence, directory.path)
+            end = _with_remedy(sentence, path)
             with suppress(StorageError):
                 check()
-                directory.write_error(end.with_code)
+                run.write_error(end.with_code)
             raise end from (err if sentence is not err else err.__cause__)
 
 

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from fedul_flwr.config.methods import Method, find_method, reference_to
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.run_files.records import read_metrics
-from fedul_flwr.data.run_files.store import RunDirectory
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.engine.in_process import InProcessGrid, run_in_process
 from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.messages import DIAGNOSTICS, METRICS, WEIGHT
@@ -190,7 +190,7 @@ class _Checks:
             assert not odd, f"After a resume {odd[0]!r} of {name} differs from that of a whole run."
 
     def _arrays(self, run: Path, name: str) -> dict[str, Any]:
-        directory = RunDirectory(run)
+        directory = Run(path=run)
         if name == "the model":
             return directory.load_model("last.safetensors")[0]
         return directory.load_state(self.rounds)
@@ -252,7 +252,7 @@ class _Checks:
 
     def _arrays_of_one_round(self, secure_sum: str) -> dict[str, Any]:
         run = self.run(num_rounds=1, secure_sum=secure_sum)
-        return RunDirectory(run).load_model("last.safetensors")[0]
+        return Run(path=run).load_model("last.safetensors")[0]
 
     def _require_finite(self, run: Path, after: str) -> None:
         arrays = self._arrays(run, "the model").values()

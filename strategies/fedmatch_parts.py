@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from fedul_flwr import learning
 from fedul_flwr import method as kit
 from fedul_flwr.arrays import blocks, l2_norm
-from fedul_flwr.data.run_files.store import RunDirectory
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import (
     BASE_ROUND,
@@ -289,7 +289,7 @@ class SparseParts(kit.ServerStage):
     def __init__(self, strategy: Any) -> None:
         super().__init__(strategy)
         options = strategy.options
-        self.cache = ClientModelCache(RunDirectory(Path(self.settings.output)).exchanged)
+        self.cache = ClientModelCache(Run(path=Path(self.settings.output)).exchanged)
         self._threshold, self._cutoff = options.difference_threshold, options.psi_cutoff
         shape, classes = strategy.registry.model_shape, strategy.num_classes
         has_helpers = options.helpers > 0

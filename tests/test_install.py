@@ -22,7 +22,7 @@ from fedul_flwr.experiments.studies import require_optuna
 from fedul_flwr.extractors.find import find_extractor
 from fedul_flwr.models.registry import build_model
 from fedul_flwr.results.export import export
-from fedul_flwr.results.tracking import refuse_missing
+from fedul_flwr.run.tracking import refuse_missing
 from fedul_flwr.secure import encrypted_distances
 from tests.sentences import PACKAGES, ROOT, trees
 from tests.support.refusals import refuses

@@ -23,7 +23,7 @@ from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.class_labels import ClassLabels, class_labels
 from fedul_flwr.data.csv_files import csv_text
 from fedul_flwr.data.run_files.label_files import XCLP, file_name, read_labels
-from fedul_flwr.data.run_files.store import SPLIT
+from fedul_flwr.data.run_files.run import SPLIT
 from fedul_flwr.data.safe_files import IN_MEMORY, build_by_content
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import UNLABELED, Inputs

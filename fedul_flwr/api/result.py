@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from fedul_flwr.config.base import PriorsLike
+from fedul_flwr.config.base import PriorsLike, Scalar
 from fedul_flwr.config.user_files import user_path
-from fedul_flwr.data.run_files.records import Run, number, read_run
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
@@ -123,38 +123,38 @@ class Result(Shown, TrainedModel):
         super().__init__(directory, trust_modules=trust_modules)
         self.directory = self.path
         """Directory of the run."""
-        self._read()
+        _ = self.run
 
-    def _read(self) -> Run:
-        return read_run(self.directory)
+    @property
+    def run(self) -> Run:
+        """What is in the directory now."""
+        return Run.read(self.directory)
 
     @property
     def finished(self) -> bool:
         """Whether the run has ended; ``simulate(resume=directory)`` goes on with it if not."""
-        return self._read().finished
+        return self.run.finished
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Scalar]:
         """All settings by the names that the command line uses, ``{"fedul.num-sets": 10, …}``."""
-        return self._read().settings
+        return self.run.settings
 
     @property
     def summary(self) -> dict[str, Any]:
         """The outcome: ``test_error`` in percent, ``best_round`` …; empty if unfinished."""
-        return self._read().summary or {}
+        summary = self.run.summary
+        return summary.entries if summary else {}
 
     @property
     def metrics(self) -> pd.DataFrame:
         """A row for each round that was evaluated, by its number; errors in percent."""
-        import pandas as pd
-
-        rows = self._read().metrics
-        return pd.DataFrame(rows, columns=None if rows else ["round"]).set_index("round")
+        return self.run.rounds
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """K names; label ``k`` is ``class_names[k]``."""
-        return tuple(map(str, self._read().data.get("class_names") or ()))
+        return self.run.data.class_names
 
     def plot(self, name: str = "") -> Figure:
         """One of the run's figures.
@@ -171,7 +171,7 @@ class Result(Shown, TrainedModel):
         """
         from fedul_flwr.results.plots import run_figures
 
-        figures = run_figures(self._read())
+        figures = run_figures(self.run)
         if not figures or (name and name not in figures):
             available = f"its figures are {', '.join(figures)}" if figures else "it has none yet"
             raise UserError(
@@ -196,17 +196,15 @@ class Result(Shown, TrainedModel):
         return target
 
     def _facts(self) -> dict[str, str]:
-        run = self._read()
+        run = self.run
         facts = {
             "method": str(run.settings.get("method")),
             "data": Path(str(run.settings.get("dataset"))).name,
-            "rounds": str(run.metrics[-1]["round"]) if run.metrics else "0",
+            **({"rounds": str(run.last_round)} if run.trains else {}),
         }
-        if not run.trains:
-            del facts["rounds"]
-        error = number((run.summary or {}).get("test_error"))
-        if error is not None:
-            facts["test error" if run.trains else "error of labels"] = f"{error:.2f} %"
+        if run.summary and run.summary.test_error is not None:
+            what = "test error" if run.trains else "error of labels"
+            facts[what] = f"{run.summary.test_error:.2f} %"
         if not run.finished:
             facts["unfinished"] = f"fedul_flwr.simulate(resume={str(self.directory)!r}) goes on"
         return {**facts, "directory": str(self.directory)}

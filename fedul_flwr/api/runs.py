@@ -225,7 +225,7 @@ def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparis
 
     from fedul_flwr.config.run_config import parse_flat
     from fedul_flwr.config.trusted_modules import require_trusted_modules
-    from fedul_flwr.data.run_files.records import read_run
+    from fedul_flwr.data.run_files.run import Run
     from fedul_flwr.experiments.compare_table import Compared
     from fedul_flwr.experiments.trial import CLIENTS, Trial, table_of
     from fedul_flwr.experiments.trial_plan import Plan
@@ -250,11 +250,11 @@ def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparis
                 f"{directory / _FILES[1]} names {run_folder!r}, which is not below it.",
                 "file-damaged",
             )
-        run = read_run(folder)
+        run = Run.read(folder)
         if not trust_modules:
             require_trusted_modules(folder, run.settings, "use trust_modules=True")
         config = parse_flat(run.settings)
-        clients = int((run.summary or {}).get("num_clients") or 0)
+        clients = run.outcome.num_clients or 0
         trials.append(Trial(name, seed, folder, config, {CLIENTS: clients}))
     return Comparison(
         Compared(Plan({name: {} for name in names}, {}, root, tuple(trials)), table_of(trials))
@@ -303,7 +303,7 @@ def compare(
     from fedul_flwr.experiments import compare_files, trial_plan
     from fedul_flwr.experiments.compare_table import MEASURES
     from fedul_flwr.experiments.table import pick
-    from fedul_flwr.results.tracking import refuse_missing
+    from fedul_flwr.run.tracking import refuse_missing
 
     if engine not in ("processes", "in-process"):
         raise UserError(

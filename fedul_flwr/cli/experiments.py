@@ -71,7 +71,7 @@ def compare(
     from fedul_flwr.experiments import compare_files, trial_plan
     from fedul_flwr.experiments.compare_table import MEASURES, print_runs
     from fedul_flwr.experiments.table import pick
-    from fedul_flwr.results.tracking import refuse_missing
+    from fedul_flwr.run.tracking import refuse_missing
 
     columns = pick(measures, [*MEASURES], "measure") if measures else []
     if runs is not None:

@@ -181,9 +181,14 @@ def save_arrays(
         except SafetensorError as error:  # a full disk, too
             raise OSError(str(error)) from error
         with part.open("r+b") as file:
-            _, computed, position = _checksums(file)
-            file.seek(position)
-            file.write(computed)
+            header = _header(file)
+            computed, places = zlib.crc32(header), json.loads(header[8:])
+            places.pop("__metadata__")
+            # Not what was written is read, but what was to be.
+            for name in sorted(places, key=lambda name: places[name]["data_offsets"]):
+                computed = zlib.crc32(tensors[name].data, computed)
+            file.seek(len(_around_checksum(header)[0]))
+            file.write(b"%08x" % computed)
 
     replace_file(path, write, sync=sync)
 
@@ -194,20 +199,19 @@ _MARK = rf"\"{_CHECKSUM}\": \"".encode()
 _BLOCK = 2**24
 
 
-def _checksums(file: BinaryIO) -> tuple[bytes, bytes, int]:
-    """The checksum that a safetensors file has, empty without one; that of its bytes; and where it
-    stands."""
-    length = file.read(8)
-    size = int.from_bytes(length, "little")
-    header = file.read(min(size, os.fstat(file.fileno()).st_size))  # it may be no such file
-    position = header.find(_MARK) + len(_MARK)
-    end = position + len(_NO_SUM)
-    if position < len(_MARK):
-        return b"", b"", 0
-    computed = zlib.crc32(length + header[:position] + _NO_SUM + header[end:])
-    while block := file.read(_BLOCK):
-        computed = zlib.crc32(block, computed)
-    return header[position:end], b"%08x" % computed, len(length) + position
+def _header(file: BinaryIO) -> bytes:
+    """The header of a safetensors file, with its length before it."""
+    length = file.read(8)  # it may be no such file
+    return length + file.read(
+        min(int.from_bytes(length, "little"), os.fstat(file.fileno()).st_size)
+    )
+
+
+def _around_checksum(content: bytes) -> tuple[memoryview, memoryview]:
+    """What is before a file's checksum and behind it, of its beginning; all before without one."""
+    position = content.find(_MARK)
+    start = len(content) if position < 0 else position + len(_MARK)
+    return memoryview(content)[:start], memoryview(content)[start + len(_NO_SUM) :]
 
 
 def require_whole(path: Path) -> None:
@@ -221,8 +225,13 @@ def require_whole(path: Path) -> None:
         With the file's name.
     """
     with path.open("rb") as file:
-        stored, computed, _ = _checksums(file)
-    if stored != computed:
+        header = _header(file)
+        before, after = _around_checksum(header)
+        stored = header[len(before) : len(header) - len(after)]
+        computed = zlib.crc32(after, zlib.crc32(_NO_SUM, zlib.crc32(before)))
+        while stored and (block := file.read(_BLOCK)):
+            computed = zlib.crc32(block, computed)
+    if stored and stored != b"%08x" % computed:
         raise UserError(
             f"{path} is damaged: its bytes are not those that were written. Restore it from a "
             "copy.",
@@ -251,7 +260,7 @@ def read_header(path: Path) -> dict[str, Any]:
 def _undamaged(path: Path) -> Iterator[None]:
     from safetensors import SafetensorError
 
-    wrong = (OSError, ValueError, RecursionError, AttributeError, SafetensorError, UserError)
+    wrong = (OSError, ValueError, RecursionError, AttributeError, SafetensorError)
     try:
         yield
     except wrong as error:

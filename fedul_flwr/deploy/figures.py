@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from wsgiref.simple_server import WSGIServer
 
-from fedul_flwr.data.run_files.store import read_run, run_in_words
+from fedul_flwr.data.run_files.store import noted_run, run_in_words
 from fedul_flwr.deploy.certificates import Address
 from fedul_flwr.errors import UserError, require
 
@@ -27,7 +27,7 @@ FIGURES: Mapping[str, tuple[str, Callable[[Mapping[str, Any], Lines], float]]] =
     "bytes_up": ("Bytes from owners.", lambda _, lines: sum(line["bytes_up"] for line in lines)),
     "bytes_down": ("Bytes to them.", lambda _, lines: sum(line["bytes_down"] for line in lines)),
 }
-"""Text and value of each, from what :func:`read_run` returns."""
+"""Text and value of each, from what :func:`noted_run` returns."""
 
 
 class _Figures(Collector):
@@ -37,7 +37,7 @@ class _Figures(Collector):
         self._file = file
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        run, lines = read_run(self._file)
+        run, lines = noted_run(self._file)
         for name, (text, value) in FIGURES.items():
             yield GaugeMetricFamily(f"fedul_{name}", text, value=float(value(run, lines)))
 

@@ -261,7 +261,8 @@ def run_deployed(
     Ctrl-C stops the run. Progress and results are read from ``config.output``, to which the
     SuperLink's machine writes: on another machine progress shows the start and the end alone.
     """
-    from fedul_flwr.data.run_files.store import ERROR, SUMMARY, lock_directory, require_unlocked
+    from fedul_flwr.data.run_files.run import ERROR, SUMMARY
+    from fedul_flwr.data.run_files.store import lock_directory, require_unlocked
 
     _refuse_unknown(superlink)
     output = Path(config.output)

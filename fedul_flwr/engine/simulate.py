@@ -231,9 +231,9 @@ DEFAULT_CLIENTS = 10
 
 def number_of_clients(config: RunConfig, number: int | None) -> int:
     """Number of simulated clients: that of the run to resume, else ``number``, else 10."""
-    from fedul_flwr.data.run_files.records import recorded_clients
+    from fedul_flwr.data.run_files.run import Run
 
-    recorded = recorded_clients(Path(config.resume)) if config.resume else None
+    recorded = Run.read(Path(config.resume)).data.num_clients if config.resume else None
     if recorded is not None and number not in (None, recorded):
         raise UserError(
             f"--num-supernodes {number}: the run in {config.resume} has {recorded} clients, and "
@@ -250,13 +250,12 @@ def plan_rounds(config: RunConfig, num_rounds: int) -> RunConfig:
     Flower passes every setting to the server app, defaults included, so the server app cannot tell
     whether the number of rounds was set.
     """
-    from fedul_flwr.data.run_files.store import CONFIG, RunDirectory, locked
+    from fedul_flwr.data.run_files.run import Run
+    from fedul_flwr.data.run_files.store import locked
 
-    directory = RunDirectory(Path(config.output))
-    with locked(directory.path, "command"):
-        saved = directory.read_json(CONFIG)
-        saved["settings"]["num-rounds"] = num_rounds
-        directory.write_json(CONFIG, saved)
+    with locked(Path(config.output), "command"):
+        run = Run.read(Path(config.output))
+        run.store(settings={**run.settings, "num-rounds": num_rounds})
     return config.model_copy(update={"num_rounds": num_rounds})
 
 
@@ -300,7 +299,7 @@ def simulate(
     The directory of the results.
     """
     from fedul_flwr.data.run_files.store import lock_directory, locked, require_unlocked
-    from fedul_flwr.results.tracking import refuse_missing
+    from fedul_flwr.run.tracking import refuse_missing
 
     engine, ray_address = simulation.engine, simulation.ray_address
     refuse_missing(config.tracking)

@@ -12,7 +12,7 @@ import pandas as pd
 from fedul_flwr.config.base import AUTO, Scalar
 from fedul_flwr.config.method_settings import SupervisedSettings
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.data.run_files.records import Run
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.experiments.statistics import (
     FEWEST_SEEDS,
     LEVEL,
@@ -210,7 +210,7 @@ def _label_notes(compared: Compared) -> Iterator[str]:
         parts = [find_method(config.method).needs]
         if (supervised := config.find(SupervisedSettings)) is not None:
             parts.append(f"here {100 * supervised.label_fraction:g} % of them")
-        clients = run.federation.clients if run is not None and run.federation else ()
+        clients = run.clients if run is not None else ()
         if any(client.labeled_counts for client in clients):
             total = sum(sum(client.labeled_counts or ()) for client in clients)
             parts.append(f"here {total:,} labels at clients")
@@ -240,7 +240,7 @@ def _run_warnings(compared: Compared) -> Iterator[str]:
     """The warnings of finished trials, each once for a run, with its seeds."""
     seeds: dict[tuple[str, str], list[int]] = {}
     for trial, run in compared.finished:
-        for text in (run.summary or {}).get("warnings", ()):
+        for text in run.outcome.warnings:
             seeds.setdefault((trial.row, str(text)), []).append(trial.seed)
     for (row, text), which in seeds.items():
         noun = "seed" if len(which) == 1 else "seeds"

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from fedul_flwr.data.run_files.label_files import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
-from fedul_flwr.data.run_files.records import Run, number
+from fedul_flwr.data.run_files.records import number
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.run.summary import RELEASED_DOWN, SHARES
 
 
@@ -72,22 +73,22 @@ def metrics_of(run: Run) -> dict[str, float]:
     last round, and ``lowest_test_error`` the lowest of all rounds (percent). Traffic is in percent
     of a dense model, balanced accuracies of labels in percent.
     """
-    summary = run.summary or {}
+    summary = run.outcome
     _, errors = run.series("test_error")
     _, labeled = run.series("labeled_error")
     _, steps = run.series("steps")
     metrics = {
-        "test_error": summary.get("test_error"),
-        "chosen_round": summary.get("best_round"),
-        "start_test_error": summary.get("start_test_error"),
-        "last_test_error": summary.get("final_test_error"),
+        "test_error": summary.test_error,
+        "chosen_round": summary.best_round,
+        "start_test_error": summary.start_test_error,
+        "last_test_error": summary.final_test_error,
         "lowest_test_error": min(errors, default=None),
         "labeled_error": labeled[-1] if labeled else None,
         "steps": float(np.mean(steps)) if steps else None,
-        **{key: summary.get(key) for key in (*SHARES, RELEASED_DOWN, "bytes_up", "bytes_down")},
+        **{key: run.figure(key) for key in (*SHARES, RELEASED_DOWN, "bytes_up", "bytes_down")},
     }
-    for i, error in enumerate(summary.get("test_error_by_share") or [], 1):
+    for i, error in enumerate(summary.test_error_by_share or (), 1):
         metrics[f"test_error_share_{i}"] = error
-    for source, score in ((run.labels or {}).get("sources") or {}).items():
-        metrics[_balanced(source)] = score.get("balanced_accuracy")
+    for source, score in run.labels.sources.items():
+        metrics[_balanced(source)] = score.balanced_accuracy
     return {key: value for key, raw in metrics.items() if (value := number(raw)) is not None}

@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from fedul_flwr.data.run_files.records import read_run
-from fedul_flwr.data.run_files.store import CONFIG, RunDirectory, require_unlocked
+from fedul_flwr.data.run_files.run import Run
+from fedul_flwr.data.run_files.store import require_unlocked
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.metrics import metrics_of
 from fedul_flwr.experiments.runs_file import RunsFile, require_committed
@@ -124,11 +124,9 @@ def _prepare(trial: Trial, say: Log) -> None:
     if prepare_directory(trial.directory, trial.definition):
         say(f"{trial.title}: an earlier run had other settings or files; it starts again.")
     if trial.has_model and read_trial(trial)["status"] != "finished":
-        directory = RunDirectory(trial.directory)
-        saved = directory.read_json(CONFIG)
-        flat = trial.config.to_flat()
-        saved["settings"] |= {key: flat[key] for key in ("device", *PATHS) if key in flat}
-        directory.write_json(CONFIG, saved)
+        run, flat = Run.read(trial.directory), trial.config.to_flat()
+        here = {key: flat[key] for key in ("device", *PATHS) if key in flat}
+        run.store(settings=run.settings | here)
 
 
 def verify(
@@ -155,7 +153,7 @@ def verify(
             config = trial.config.model_copy(update={"output": str(directory)})
             title = f"{trial.column}, {trial.title}"
             simulate(trial, config, title)
-            now = metrics_of(read_run(directory)).get("test_error")
+            now = metrics_of(Run.read(directory)).get("test_error")
         before, commit = stored[trial.key].values()
         if now is None or pd.isna(before):
             say(f"{title}: no test error to compare.")

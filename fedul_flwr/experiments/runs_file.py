@@ -18,8 +18,8 @@ from typing import Any
 import pandas as pd
 
 from fedul_flwr.config.user_files import parse_json, read_text
-from fedul_flwr.data.run_files.records import Run
-from fedul_flwr.data.run_files.store import DIRTY, SOURCE, SUMMARY, git_commit
+from fedul_flwr.data.run_files.run import SUMMARY, Run
+from fedul_flwr.data.run_files.store import DIRTY, SOURCE, git_commit
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.metrics import metrics_of
@@ -83,19 +83,19 @@ class RunsFile:
 
     def _line(self, trial: Trial, run: Run, local_copies: Container[str]) -> dict[str, Any]:
         rounds, errors = run.series("test_error")
-        finished = datetime.fromtimestamp((run.directory / SUMMARY).stat().st_mtime, UTC)
+        finished = datetime.fromtimestamp((run.path / SUMMARY).stat().st_mtime, UTC)
         dataset = trial.settings["dataset"]
         return {
             **{"column": trial.column, "row": trial.row, "seed": trial.seed},
             **{"size": self.size, "tuned": self.tuned},
             **metrics_of(run),
-            "seconds": (run.summary or {}).get("seconds_total"),
+            "seconds": run.figure("seconds_total"),
             "rounds": rounds,
             "test_errors": errors,
             "settings": dict(sorted(trial.settings.items())),
             "content": dict(trial.content),
             "data": f"{dataset}{', local copy' if dataset in local_copies else ''}",
-            **provenance(run.environment or {}, finished),
+            **provenance(run.environment, finished),
         }
 
 

@@ -23,8 +23,8 @@ import psutil
 from filelock import FileLock, Timeout
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, keys_in_use, resolve
-from fedul_flwr.data.run_files.records import Line, criterion_value
-from fedul_flwr.data.run_files.store import ENVIRONMENT, SUMMARY, RunDirectory
+from fedul_flwr.data.run_files.records import Line, criterion_value, read_metrics
+from fedul_flwr.data.run_files.run import ENVIRONMENT, METRICS, SUMMARY, Run
 from fedul_flwr.engine.shell import flower_logs, follow_parent
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.runs_file import provenance
@@ -354,9 +354,9 @@ def _run_trial(
         "rounds": len(lines),
         "seconds": sum(float(line.get("seconds") or 0) for line in lines),
     }
-    run = RunDirectory(directory / f"seed-{task.trial.seed}")
-    if "origin" not in study.user_attrs and (run.path / ENVIRONMENT).exists():
-        origin = provenance(run.read_json(ENVIRONMENT), datetime.now(UTC))
+    first = directory / f"seed-{task.trial.seed}"
+    if "origin" not in study.user_attrs and (first / ENVIRONMENT).exists():
+        origin = provenance(Run.read(first).environment, datetime.now(UTC))
         study.set_user_attr("origin", origin)
     _clean(directory, has_failed=state == TrialState.FAIL)
     for key, value in about.items():
@@ -372,7 +372,7 @@ def _clean(directory: Path, *, has_failed: bool) -> None:
     for folder in directory.glob("seed-*"):
         for path in [*folder.glob("*.safetensors"), *folder.glob("split.*")]:
             path.unlink()
-        RunDirectory(folder).remove_clients()
+        Run(path=folder).remove_clients()
         shutil.rmtree(folder / "plots", ignore_errors=True)
 
 
@@ -435,25 +435,25 @@ def run_watched(config: RunConfig, clients: int, watch: Watch) -> None:
     from fedul_flwr.engine.in_process import run_in_process
     from fedul_flwr.learning.local import LOSS_NOT_FINITE
 
-    directory = RunDirectory(Path(config.output))
-    if not (directory.path / SUMMARY).exists():
-        if (directory.path / LAST_MODEL).exists():
-            config = resolve({"resume": str(directory.path)}, Path.cwd())
+    run = Run(path=Path(config.output))
+    if not (run.path / SUMMARY).exists():
+        if (run.path / LAST_MODEL).exists():
+            config = resolve({"resume": str(run.path)}, Path.cwd())
         try:
             run_in_process(config, clients, callbacks=[watch])
         except Exception as error:
             # Of a client, or the error follows from NaN.
-            if LOSS_NOT_FINITE in str(error) or _has_diverged(directory):
+            if LOSS_NOT_FINITE in str(error) or _has_diverged(run):
                 raise DivergedError from None
             raise
-    if lines := directory.read_metrics():
+    if lines := read_metrics(run.path / METRICS):
         watch.recorded(lines)  # also of a run that was complete before this call
 
 
-def _has_diverged(directory: RunDirectory) -> bool:
+def _has_diverged(run: Run) -> bool:
     """Whether the last model or its losses are not finite."""
     try:
-        arrays, line = directory.load_model(LAST_MODEL)
+        arrays, line = run.load_model(LAST_MODEL)
     except UserError:
         return False
     numbers = [array for array in arrays.values() if np.issubdtype(array.dtype, np.floating)]

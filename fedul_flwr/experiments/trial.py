@@ -17,15 +17,10 @@ from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, default_flat, resolve
 from fedul_flwr.config.user_files import read_object, read_text
-from fedul_flwr.data.run_files.records import number, read_run
-from fedul_flwr.data.run_files.store import (
-    CONFIG,
-    ERROR,
-    SUMMARY,
-    DirectoryLockedError,
-    RunDirectory,
-    require_unlocked,
-)
+from fedul_flwr.data.run_files.parts import Summary
+from fedul_flwr.data.run_files.records import number
+from fedul_flwr.data.run_files.run import CONFIG, ERROR, SUMMARY, Run
+from fedul_flwr.data.run_files.store import DirectoryLockedError, require_unlocked
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.user_content import changed_content
 from fedul_flwr.engine.simulate import plan_rounds
@@ -106,9 +101,10 @@ def read_trial(trial: Trial) -> dict[str, Any]:
     A run with fewer rounds than ``trial.config`` asks for is interrupted. A run of a method that
     does not train is either finished or has to start again.
     """
-    run = read_run(trial.directory) if (trial.directory / CONFIG).exists() else None
+    run = Run.read(trial.directory) if (trial.directory / CONFIG).exists() else None
     if run and run.summary and _is_complete(trial, run.summary):
-        numbers = {key: value for key, value in run.summary.items() if number(value) is not None}
+        entries = run.summary.entries.items()
+        numbers = {key: value for key, value in entries if number(value) is not None}
         return {**numbers, **_line(trial, "finished"), "run": run}
     if reason := _reason(trial.directory):
         return _line(trial, "failed", reason)
@@ -124,12 +120,12 @@ def _reason(directory: Path) -> str:
     return " ".join((read_text(directory / ERROR, errors="replace") or "").split())
 
 
-def _is_complete(trial: Trial, summary: Mapping[str, Any]) -> bool:
+def _is_complete(trial: Trial, summary: Summary) -> bool:
     if not trial.trains:
-        return summary.get("status") == "completed"
-    if summary.get("budget_exhausted") or summary.get("stopped_early"):
+        return summary.status == "completed"
+    if summary.budget_exhausted or summary.stopped_early:
         return True
-    return int(summary.get("rounds", 0)) >= trial.config.num_rounds
+    return (summary.rounds or 0) >= trial.config.num_rounds
 
 
 def check_unchanged(trials: Iterable[Trial]) -> None:
@@ -234,7 +230,7 @@ def run_trials(
             raise
         except Exception as error:  # the other trials can still run
             if not _reason(trial.directory):  # the run has not written why
-                RunDirectory(trial.directory).write_error(one_line(error))
+                Run(path=trial.directory).write_error(one_line(error))
             reason = _reason(trial.directory)
             lines[trial.key] = _line(trial, "failed", reason)
             log(f"{trial.title} failed: {reason}")

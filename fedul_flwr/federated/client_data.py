@@ -580,7 +580,7 @@ class ClientState:
         """Store arrays under ``name`` as of the end of ``server_round``.
 
         In a simulation the server removes earlier versions once the round is complete on disk
-        (``RunDirectory.drop_client_versions``), so a run that is interrupted within a round
+        (``Run.drop_client_versions``), so a run that is interrupted within a round
         resumes from the end of the last complete one.
         """
         if self.directory is None:

@@ -19,7 +19,7 @@ from fedul_flwr.arrays import Arrays, Floats
 from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.methods import find_method, is_ours, load_subclass, refuse_misspelled
 from fedul_flwr.config.run_config import RunConfig, once
-from fedul_flwr.data.run_files.store import RunDirectory
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.data.types import Content, Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.asked import Asked
@@ -28,6 +28,11 @@ from fedul_flwr.federated.payload import Declared, Payload, Sum, refuse_taken_na
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+class RunEndsError(Exception):
+    """Ends a run before its next round; the text says why."""
+
 
 Train = Callable[[Any, Any, Any, Any], Any]
 """``(model, task, round, rng) -> LocalResult``: trains a model in place."""
@@ -73,7 +78,7 @@ class Finished:
     """
 
     grid: Grid
-    directory: RunDirectory
+    directory: Run
     model: str
     round: int
     error: Callable[[int, Arrays], float | None]

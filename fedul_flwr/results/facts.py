@@ -6,16 +6,14 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedul_flwr.config.methods import METHODS
-from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.label_files import SOURCE_WORDS, count_in_words, scored_sources
-from fedul_flwr.data.run_files.records import Run, incident_rows, incidents, number, read_run
-from fedul_flwr.data.run_files.store import LABELS, SUMMARY
-from fedul_flwr.errors import UserError
+from fedul_flwr.data.run_files.parts import Measured, PersonalSummary, PriorFit, Summary
+from fedul_flwr.data.run_files.records import AWAY, FAILED, incident_rows
+from fedul_flwr.data.run_files.run import BEST_MODEL, METRICS, Run
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,206 +39,170 @@ _PRIOR_SOURCES = {
 
 def facts(run: Run) -> dict[str, str]:
     """What came of a run, in words by name; of an unfinished one, from its rounds so far."""
-    summary = outcome(run)
-    method = METHODS.get(str(summary.get("method")))
-    of_model = summary if method is None or method.updates else {}  # else sums travel
-    with damaged(run.directory / SUMMARY):
-        rows = _trained(summary) if run.trains else _labeled(run, summary)
+    summary = run.outcome
+    method = METHODS.get(summary.method)
+    rows = _trained(summary) if run.trains else _labeled(run, summary)
+    rows |= {
+        "time": _time(summary),
+        "traffic": _up_and_down(_bytes(summary.bytes_up), _bytes(summary.bytes_down)),
+        **_protection(summary),
+    }
+    if method is None or method.updates:  # else sums travel
+        changed = summary.nonzero_up_percent, summary.nonzero_down_percent
         rows |= {
-            "time": _time(summary),
-            "traffic": _up_and_down(*(_bytes(summary.get(f"bytes_{way}")) for way in _WAYS)),
-            **_protection(summary),
-            "of the model": _share(of_model, "percent_{}", "the bytes of one whole model"),
-            "values changed": _share(of_model, "nonzero_{}_percent", "all of its values"),
-            **incident_rows(summary),
+            "of the model": _share(
+                summary.percent_up, summary.percent_down, "the bytes of one whole model"
+            ),
+            "values changed": _share(*changed, "all of its values"),
         }
+    rows |= incident_rows({FAILED: summary.failed, AWAY: summary.away})
     return {name: text for name, text in rows.items() if text}
 
 
-@contextmanager
-def damaged(file: Path) -> Iterator[None]:
-    """Context that refuses content of ``file`` that cannot be what a run has written."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{file} is damaged: {error!r}.", "file-damaged") from error
-
-
-def outcome(run: Run) -> dict[str, Any]:
-    """Its summary; of an unfinished run what its settings and its rounds so far say."""
-    if run.summary is not None:
-        return run.summary
-    errors = dict(zip(*run.series("test_error"), strict=True))
-    best, last = run.best_round(), run.metrics[-1]["round"] if run.metrics else 0
-    sums = {key: sum(run.series(key)[1]) for key in ("seconds", "bytes_up", "bytes_down")}
-    seconds = sums.pop("seconds")
-    return {
-        **{key: run.settings.get(key) for key in ("method", "base", "selection", "evaluate")},
-        **{"best_round": best, "rounds": last},
-        "test_error": errors.get(best or 0),
-        "final_test_error": next(reversed(errors.values()), None),
-        "num_clients": len(run.federation.clients) if run.federation else None,
-        **({"seconds_total": seconds} if seconds else {}),
-        **({"seconds_per_round": seconds / last} if seconds and last else {}),
-        **{key: value for key, value in sums.items() if value},
-        **incidents(run.metrics),
-    }
-
-
-def _trained(summary: Mapping[str, Any]) -> dict[str, str]:
-    of_priors = " for its class priors" if "validation_prior_error" in summary else ""
+def _trained(summary: Summary) -> dict[str, str]:
+    is_for_priors = "validation_prior_error" in summary.model_fields_set
     chosen_by = {
-        "validation": f"validation error{of_priors}",
+        "validation": f"validation error{' for its class priors' * is_for_priors}",
         "balanced": "balanced validation error",
         "heldout": "held-out loss",
         "last": "being the last",
-    }.get(summary.get("selection", ""))
-    best = f"round {summary.get('best_round')} of {summary.get('rounds')}"
-    if summary.get("best_round") is None:
+    }.get(summary.selection or "")
+    best = f"round {summary.best_round} of {summary.rounds}"
+    if summary.best_round is None:
         best = "no round chosen yet"
     best += f", by {chosen_by}" if chosen_by else ""
-    if summary.get("evaluate") == "local":
+    if summary.evaluate == "local":
         best += ", mean over the clients' models"
-    clients = number(summary.get("num_clients"))
     reweighed = ""
-    if "test_error_reweighed" in summary:
-        measured = measures_in_words(summary.get("measures", {}).get("reweighed", {}))
-        reweighed = f"{percent(summary['test_error_reweighed'])} for that prior"
+    if "test_error_reweighed" in summary.model_fields_set:
+        measured = measures_in_words(summary.measures.get("reweighed", Measured()))
+        reweighed = f"{percent(summary.test_error_reweighed)} for that prior"
         reweighed += f"; {measured}" if measured else ""
-    start = summary.get("start_test_error")
-    calibrated = summary.get("temperature") or "validation_error" not in summary
+    start = summary.start_test_error
+    calibrated = summary.temperature or "validation_error" not in summary.model_fields_set
+    clients = "" if summary.num_clients is None else f", {summary.num_clients} clients"
     return {
-        "test error": f"{percent(summary.get('test_error'))} ({best})",
-        "last round": percent(summary.get("final_test_error")),
+        "test error": f"{percent(summary.test_error)} ({best})",
+        "last round": percent(summary.final_test_error),
         "before round 1": "" if start is None else percent(start),
         "measures": _measures(summary),
         "calibration": "" if calibrated else "none: probabilities are not calibrated",
-        "test prior": _PRIOR_SOURCES.get(summary.get("test_prior_source", ""), ""),
+        "test prior": _PRIOR_SOURCES.get(summary.test_prior_source or "", ""),
         "re-weighed": reweighed,
-        "personal": _personal(summary),
-        "priors of sets": _prior_fit(summary.get("prior_fit", {})),
-        "method": " on ".join(filter(None, [summary.get("method"), summary.get("base")]))
-        + (f", {clients:.0f} clients" if clients is not None else ""),
+        "personal": _personal(summary.personal),
+        "priors of sets": _prior_fit(summary.prior_fit),
+        "method": " on ".join(filter(None, [summary.method, summary.base])) + clients,
     }
 
 
-def _labeled(run: Run, summary: Mapping[str, Any]) -> dict[str, str]:
+def _labeled(run: Run, summary: Summary) -> dict[str, str]:
     rows = {}
-    with damaged(run.directory / LABELS):
-        for source, scores in scored_sources(run.labels or {}).items():
-            points = count_in_words(scores["points"], source, (run.labels or {})["points"])
-            text = f"{percent(100 - scores['error'])} of {points} right, "
-            text += f"balanced {percent(scores['balanced_accuracy'])}"
-            missing = scores["unreached"]
-            text += f", {percent(missing)} without a label" if missing else ""
-            rows[SOURCE_WORDS[source]] = text
-    rows["method"] = str(summary.get("method"))
-    if "answered_clients" in summary:
-        answered, every = summary["answered_clients"], summary["num_clients"]
+    for source, score in scored_sources(run.labels).items():
+        points = count_in_words(score.points, source, run.labels.points)
+        text = f"{percent(100 - (score.error or 0))} of {points} right, "
+        text += f"balanced {percent(score.balanced_accuracy)}"
+        missing = score.unreached
+        text += f", {percent(missing)} without a label" if missing else ""
+        rows[SOURCE_WORDS[source]] = text
+    rows["method"] = summary.method
+    if summary.answered_clients is not None:
+        answered, every = summary.answered_clients, summary.num_clients
         rows["method"] += f", {answered} of {every} clients answered"
     return rows
 
 
-def _measures(summary: Mapping[str, Any]) -> str:
+def _measures(summary: Summary) -> str:
     words = measures_in_words(summary)
     if not words:
         return ""
-    every = summary.get("measures", {})
-    before = every.get("unscaled", {}).get("ece")
+    before = summary.measures.get("unscaled", Measured()).ece
     if before is not None:
-        words += f" ({percent(before)} before temperature {summary['temperature']:.2f})"
+        words += f" ({percent(before)} before temperature {summary.temperature:.2f})"
     # Recalls of classes without a test point are undefined and in no mean.
-    absent = sum(recall is None for recall in every.get("best", {}).get("recall", ()))
+    absent = summary.measures.get("best", Measured()).recall.count(None)
     if absent:
         which = "1 class that has" if absent == 1 else f"{absent} classes that have"
         words += f"; without {which} no test points"
     return words
 
 
-def _personal(summary: Mapping[str, Any]) -> str:
+def _personal(personal: PersonalSummary | None) -> str:
     """Mean errors of personal models and of the run's model."""
-    personal = summary.get("personal")
     if personal is None:
         return ""
-    if "error" not in personal:
-        where = "nothing to compare" if "measured_on" in personal else "where each client runs"
-        return f"{personal['kind']}: {where}"
+    if personal.error is None:
+        where = "nothing to compare" if personal.measured_on else "where each client runs"
+        return f"{personal.kind}: {where}"
     return (
-        f"{personal['kind']}: mean error {percent(personal['error'])}, of the one model "
-        f"{percent(personal['global_error'])}, on {personal['measured_on']}; better at "
-        f"{personal['better']} of {personal['clients']} clients, worse at {personal['worse']}"
+        f"{personal.kind}: mean error {percent(personal.error)}, of the one model "
+        f"{percent(personal.global_error)}, on {personal.measured_on}; better at "
+        f"{personal.better} of {personal.clients} clients, worse at {personal.worse}"
     )
 
 
-def _prior_fit(fit: Mapping[str, Any]) -> str:
+def _prior_fit(fit: PriorFit) -> str:
     """Sets whose class priors do not fit, if a simulation has some or was told wrong ones."""
-    if not fit.get("misfits") and not fit.get("told_distance"):
+    if not fit.misfits and not fit.told_distance:
         return ""
-    text = f"{fit['misfits']} of {fit['sets']} do not fit the model's predictions"
-    if "told_distance" in fit:
-        stated, seen = fit["told_distance"], fit["found_distance"]
+    text = f"{fit.misfits} of {fit.sets} do not fit the model's predictions"
+    if fit.told_distance is not None:
+        stated, seen = fit.told_distance, fit.found_distance
         text += f"; mean distance to the truth {stated:.3f} as told, {seen:.3f} as predicted"
     return text
 
 
-def _protection(summary: Mapping[str, Any]) -> dict[str, str]:
+def _protection(summary: Summary) -> dict[str, str]:
     seen = "plaintext: the server saw the codes of all points"
-    rows = {"secure": seen} if summary.get("secure") == "plaintext" else {}
-    if "epsilon" in summary:
+    rows = {"secure": seen} if summary.secure == "plaintext" else {}
+    if summary.epsilon is not None:
         rows["privacy"] = (
-            f"epsilon {summary['epsilon']:.2f} at delta {summary['delta']:g}, "
-            f"{summary['releases']} releases"
-            + (", dp.max-epsilon reached" if summary["budget_exhausted"] else "")
+            f"epsilon {summary.epsilon:.2f} at delta {summary.delta:g}, "
+            f"{summary.releases} releases"
+            + (", dp.max-epsilon reached" if summary.budget_exhausted else "")
         )
-        rows["covers"] = summary["epsilon_covers"]
+        rows["covers"] = summary.epsilon_covers or ""
     return rows
 
 
-def _time(summary: Mapping[str, Any]) -> str:
-    total, of_round, waited = (
-        number(summary.get(f"seconds_{key}")) for key in ("total", "per_round", "waiting")
-    )
-    if total is None:
+def _time(summary: Summary) -> str:
+    if summary.seconds_total is None:
         return ""
-    text = duration(total) + (f" ({duration(of_round)} a round)" if of_round is not None else "")
-    return text + (
-        f", {duration(waited)} of it waiting for evaluations" if (waited or 0) >= 1 else ""
-    )
-
-
-_WAYS = ("up", "down")
+    text, of_round = duration(summary.seconds_total), summary.seconds_per_round
+    text += f" ({duration(of_round)} a round)" if of_round is not None else ""
+    waited = summary.seconds_waiting or 0
+    return text + (f", {duration(waited)} of it waiting for evaluations" if waited >= 1 else "")
 
 
 def _up_and_down(up: str, down: str) -> str:
     return f"{up} up, {down} down" if {up, down} != {NONE} else ""
 
 
-def _bytes(count: object) -> str:
-    return NONE if number(count) is None else format_bytes(number(count) or 0)
+def _bytes(count: float | None) -> str:
+    return NONE if count is None else format_bytes(count)
 
 
-def _share(summary: Mapping[str, Any], key: str, whole: str) -> str:
+def _share(up: float | None, down: float | None, whole: str) -> str:
     """Traffic to and from a client in percent of a dense model, mean over rounds."""
-    shares = _up_and_down(*(percent(summary.get(key.format(way))) for way in _WAYS))
+    shares = _up_and_down(percent(up), percent(down))
     return shares and f"{shares}, per client and round; 100 % are {whole}"
 
 
-def measure_cells(measured: Mapping[str, Any]) -> dict[str, str]:
+def measure_cells(measured: Measured) -> dict[str, str]:
     """Measures by their headings as text."""
     return {
         f"{name} ({unit})" if unit else name: NONE if value is None else f"{value:.{digits}f}"
         for key, (name, digits, unit) in _MEASURES.items()
-        for value in [number(measured.get(key))]
+        for value in [getattr(measured, key)]
     }
 
 
-def measures_in_words(measured: Mapping[str, Any]) -> str:
+def measures_in_words(measured: Measured | Summary) -> str:
     """``balanced accuracy 94.10 %, AUC 0.991, ECE 2.10 %``, without those that are not known."""
-    shown = [(key, number(measured.get(key))) for key in ("balanced_accuracy", "auc", "ece")]
     texts = []
-    for key, value in shown:
+    for key in ("balanced_accuracy", "auc", "ece"):
         name, digits, unit = _MEASURES[key]
-        texts += [] if value is None else [f"{name} {value:.{digits}f} {unit}".rstrip()]
+        if (value := getattr(measured, key)) is not None:
+            texts.append(f"{name} {value:.{digits}f} {unit}".rstrip())
     return ", ".join(texts)
 
 
@@ -281,26 +243,23 @@ _GAP, _LEAST = 4, 20
 
 def print_summary(directory: Path) -> None:
     """Print the results of a finished run and its directory."""
-    for line in _in_lines(summary_rows(directory)):
+    run = Run.read(directory)
+    for line in _in_lines(summary_rows(run)):
         print(line)
-    for warning in store.RunDirectory(directory).read_json(store.SUMMARY).get("warnings", ()):
+    for warning in run.outcome.warnings:
         print(f"Warning: {warning}")
 
 
-def summary_rows(directory: Path) -> dict[str, str]:
+def summary_rows(run: Run) -> dict[str, str]:
     """The facts of a finished run, and its files."""
-    run = read_run(directory)
-    clients, plots = directory / "clients", directory / "plots"
     rows = facts(run)
     if run.trains:
-        rows |= {
-            "model": str(directory / store.BEST_MODEL),
-            "metrics": str(directory / store.METRICS),
-        }
+        rows |= {"model": str(run.path / BEST_MODEL), "metrics": str(run.path / METRICS)}
     else:
-        here = f"{clients}/*/labels.csv" if clients.exists() else "where each client runs"
-        rows |= {"labels": here}
-    return rows | ({"plots": str(plots)} if run.trains or any(plots.glob("*.png")) else {})
+        is_here = run.memory.exists()
+        rows["labels"] = f"{run.memory}/*/labels.csv" if is_here else "where each client runs"
+    has_plots = run.trains or any(run.plots.glob("*.png"))
+    return rows | ({"plots": str(run.plots)} if has_plots else {})
 
 
 def _in_lines(rows: Mapping[str, str]) -> Iterator[str]:
@@ -346,9 +305,9 @@ def print_comparison(outputs: Mapping[str, Path], seconds: float) -> None:
         table.add_column(name, justify="right" if name in ("test error", "best round") else "left")
     lines = []
     for method, output in outputs.items():
-        summary = store.RunDirectory(output).read_json(store.SUMMARY)
-        best = f"{summary['best_round']} of {summary['rounds']}"
-        chosen_by = criteria[summary["selection"]]
-        table.add_row(method, labels[method], percent(summary["test_error"]), best, chosen_by)
-        lines += [f"{method}: {output}", f"  {store.BEST_MODEL}, {store.METRICS}, plots/"]
+        summary = Run.read(output).outcome
+        best, chosen_by = f"{summary.best_round} of {summary.rounds}", summary.selection or ""
+        error = percent(summary.test_error)
+        table.add_row(method, labels[method], error, best, criteria[chosen_by])
+        lines += [f"{method}: {output}", f"  {BEST_MODEL}, {METRICS}, plots/"]
     print_wide(table, *lines, f"Total time: {seconds:.0f} s")

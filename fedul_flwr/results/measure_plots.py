@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +20,8 @@ from fedul_flwr.data.run_files.label_files import (
     scored_sources,
     source_in_words,
 )
-from fedul_flwr.data.run_files.records import Run
+from fedul_flwr.data.run_files.parts import Coverage, LabelScores, Measured
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.results.figure_style import (
     COLORS,
     GRAY,
@@ -59,30 +59,29 @@ Drawings = dict[str, Callable[..., Figure]]
 """What draws each figure, by its name; ``part=`` of those of a summary is where it is drawn."""
 
 
-def measure_figures(measures: Mapping[str, Any], class_names: Sequence[str] | None) -> Drawings:
-    """Figures of ``measures.json``: the best round's confusion matrix, and reliability."""
-    best = measures.get("best") or {}
+def measure_figures(run: Run) -> Drawings:
+    """Figures of its measures: the best round's confusion matrix, and reliability."""
+    best = run.measures.get("best", Measured())
     figures: Drawings = {}
-    if best.get("confusion"):
-        label = f"test points, round {best['round']}"
-        figures["confusion"] = partial(confusion_figure, best["confusion"], class_names, label)
-    if any(measures.get(key, {}).get("reliability") for key in _WORDS):
-        figures["reliability"] = partial(reliability_figure, measures)
+    if matrix := best.confusion:
+        names, label = run.names_of(len(matrix)), f"test points, round {best.round}"
+        figures["confusion"] = partial(confusion_figure, matrix, names, label)
+    if any(run.measures.get(key, best).reliability for key in _WORDS):
+        figures["reliability"] = partial(reliability_figure, run.measures)
     return figures
 
 
 @plain()
 def confusion_figure(
     matrix: Sequence[Sequence[int]],
-    class_names: Sequence[str] | None,
+    class_names: Sequence[str],
     label: str,
     part: Figure | None = None,
 ) -> Figure:
     """The classes that were predicted for points of each class, in percent of its points."""
     counts = np.asarray(matrix)
     rows, columns = counts.shape
-    has_names = class_names is not None and len(class_names) == rows
-    names = [one_line(str(n), _SHORT) for n in (class_names if has_names else range(rows)) or ()]
+    names = [one_line(name, _SHORT) for name in class_names]
     totals = counts.sum(axis=1, keepdims=True)
     shares = 100 * np.divide(counts, totals, out=np.full(counts.shape, np.nan), where=totals > 0)
     size = float(np.clip(2.6 + 0.42 * rows, 4.2, 8.6))
@@ -124,16 +123,18 @@ def _name_classes(axes: Axes, names: list[str], *, missing: bool) -> None:
 
 
 @plain()
-def reliability_figure(measures: Mapping[str, Any]) -> Figure:
+def reliability_figure(measures: Mapping[str, Measured]) -> Figure:
     """Accuracy over confidence in bins, and the share of points in each."""
     figure = new_figure(5.6, 5.2)
     above, below = map(style, figure.subplots(2, 1, sharex=True, height_ratios=[3, 1]))
     above.plot([0, 100], [0, 100], "--", color=GRAY, linewidth=1.2, label="accuracy = confidence")
-    shown = {key: measures[key] for key in _WORDS if measures.get(key, {}).get("reliability")}
+    of_words = {key: measures[key] for key in _WORDS if key in measures}
+    shown = {key: one for key, one in of_words.items() if one.reliability}
     for index, (key, measured) in enumerate(shown.items()):
-        bins = {name: np.array(values, float) for name, values in measured["reliability"].items()}
+        of_bins = measured.reliability or {}
+        bins = {name: np.array(values, float) for name, values in of_bins.items()}
         points, look = bins["points"], line_look(index)
-        label = f"{_WORDS[key]}: ECE {measured['ece']:.2f} %"
+        label = f"{_WORDS[key]}: ECE {measured.ece:.2f} %"
         many, few = points >= _FEW_POINTS, (points > 0) & (points < _FEW_POINTS)
         above.plot(bins["confidence"][many], bins["accuracy"][many], label=label, **look)
         if few.any():
@@ -146,7 +147,7 @@ def reliability_figure(measures: Mapping[str, Any]) -> Figure:
     above.set(xlim=(0, 100), ylim=(0, 100), ylabel="points that are right (%)")
     below.set(xlabel="confidence: probability of the predicted class (%)", ylabel="points (%)")
     below.set_ylim(0, None)
-    set_title(figure, "Reliability", f"test points, round {next(iter(shown.values()))['round']}")
+    set_title(figure, "Reliability", f"test points, round {next(iter(shown.values())).round}")
     legend_below(figure, width=80)
     return figure
 
@@ -159,12 +160,12 @@ def client_accuracies(run: Run) -> dict[int, float]:
     Clients are left out if their class shares are not known, or if they have a class without a
     test point.
     """
-    recall = (run.measures or {}).get("best", {}).get("recall")
-    if not recall or run.federation is None:
+    recall = run.measures.get("best", Measured()).recall
+    if not recall:
         return {}
     recalls = np.array(recall, dtype=np.float64)
     accuracies = {}
-    for client in run.federation.clients:
+    for client in run.clients:
         shares = client.class_shares()
         if shares is None or len(shares) != len(recalls):
             continue
@@ -210,61 +211,59 @@ def _label_clients(axes: Axes, clients: list[int], names: Mapping[int, str]) -> 
     axes.margins(x=0.03)
 
 
-def label_figures(
-    scores: Mapping[str, Any], class_names: Sequence[str] | None, names: Mapping[int, str]
-) -> Drawings:
-    """Figures about labels: scores per source and per client, and errors of the most confident;
-    ``names`` of the clients' owners."""
-    scored = scored_sources(scores)
+def label_figures(run: Run) -> Drawings:
+    """Figures about labels: scores per source and per client, and errors of the most confident."""
+    scores, scored = run.labels, scored_sources(run.labels)
     if not scored:
         return {}
     source, first = next(iter(scored.items()))
     drawn: Drawings = {
         "label_accuracy": partial(accuracy_figure, scores),
-        "label_clients": partial(clients_figure, scores, names),
+        "label_clients": partial(clients_figure, scores, run.owners),
         "label_coverage": partial(coverage_figure, scores),
     }
-    if matrix := first.get("confusion"):
-        label = f"labels {source_in_words(source, scores['points'])}"
-        drawn["label_confusion"] = partial(confusion_figure, matrix, class_names, label)
+    if matrix := first.confusion:
+        label = f"labels {source_in_words(source, scores.points)}"
+        names = run.names_of(len(matrix))
+        drawn["label_confusion"] = partial(confusion_figure, matrix, names, label)
     return drawn
 
 
 @plain()
-def accuracy_figure(scores: Mapping[str, Any], part: Figure | None = None) -> Figure:
+def accuracy_figure(scores: LabelScores, part: Figure | None = None) -> Figure:
     """Percent of correct labels, over points and balanced over classes, for each source."""
     scored = scored_sources(scores)
     figure = new_figure(7.2, 1.3 + 0.62 * len(scored), part)
     axes = style(figure.add_subplot())
     kinds = {
-        "over all points": [100 - score["error"] for score in scored.values()],
-        "mean over classes (balanced)": [score["balanced_accuracy"] for score in scored.values()],
+        "over all points": [100 - (score.error or 0) for score in scored.values()],
+        "mean over classes (balanced)": [score.balanced_accuracy or 0 for score in scored.values()],
     }
     for index, (label, values) in enumerate(kinds.items()):
         positions = np.arange(len(scored)) + (index - 0.5) * 0.36
         bars = axes.barh(positions, values, 0.36, color=COLORS[index], label=label)
         axes.bar_label(bars, fmt="%.1f", padding=3, fontsize=9, color=INK)
-    names = [source_in_words(name, scores["points"]) for name in scored]
+    names = [source_in_words(name, scores.points) for name in scored]
     axes.set_yticks(range(len(scored)), names)
     axes.set_ylim(len(scored) - 0.45, -0.55)  # the first source on top
     axes.set_xlim(0, 109)  # with space for the numbers
     axes.set_xticks(range(0, 101, 20))
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("points labeled rightly (%)")
-    set_title(figure, "Accuracy of labels", f"{scores['points']} points")
+    set_title(figure, "Accuracy of labels", f"{scores.points} points")
     legend_below(figure)
     return figure
 
 
 @plain()
-def clients_figure(scores: Mapping[str, Any], names: Mapping[int, str]) -> Figure:
+def clients_figure(scores: LabelScores, names: Mapping[int, str]) -> Figure:
     """Percent of correct labels per client: across clients, and within the client if measured;
     ``names`` of their owners."""
     scored = scored_sources(scores)
     first = XCLP if XCLP in scored else next(iter(scored))
     right = pd.DataFrame(
         {
-            source: {one["id"]: 100 - one["error"] for one in scored[source].get("clients", ())}
+            source: {one.id: 100 - (one.error or 0) for one in scored[source].clients}
             for source in dict.fromkeys([first, LOCAL_LP])
             if source in scored
         }
@@ -282,25 +281,26 @@ def clients_figure(scores: Mapping[str, Any], names: Mapping[int, str]) -> Figur
         axes.plot(at, right[source], **look)
     _label_clients(axes, right["id"].tolist(), names)
     axes.set(ylim=(-3, 103), ylabel="points labeled rightly (%)")
-    set_title(figure, "Accuracy at each client", f"{scores['points']} points")
+    set_title(figure, "Accuracy at each client", f"{scores.points} points")
     legend_below(figure)
     return figure
 
 
 @plain()
-def coverage_figure(scores: Mapping[str, Any], part: Figure | None = None) -> Figure:
+def coverage_figure(scores: LabelScores, part: Figure | None = None) -> Figure:
     """Percent of wrong labels among the most confident points, over the fraction of points."""
     figure = new_figure(7.2, 4.0, part)
     axes = style(figure.add_subplot())
     highest = 1.0
     for name, source in scored_sources(scores).items():
         look = line_look(SOURCES.index(name)) | {"marker": "", "linewidth": 1.8}
-        shares, errors = 100 * np.asarray(source["coverage"]["share"]), source["coverage"]["error"]
-        axes.plot(shares, errors, label=source_in_words(name, scores["points"]), **look)
+        covered = source.coverage or Coverage(share=[], error=[])
+        shares, errors = 100 * np.asarray(covered.share), covered.error
+        axes.plot(shares, errors, label=source_in_words(name, scores.points), **look)
         highest = max(highest, *errors)
     axes.set(xlim=(0, 100), ylim=(0, 1.05 * highest))
     axes.set_xlabel("share of points, the most confident first (%)")
     axes.set_ylabel("labels that are wrong or missing (%)")
-    set_title(figure, "Error among the most confident", f"{scores['points']} points")
+    set_title(figure, "Error among the most confident", f"{scores.points} points")
     legend_below(figure)
     return figure

@@ -27,11 +27,12 @@ from fedul_flwr.config.run_config import LOCATION_SETTINGS, default_flat
 from fedul_flwr.config.shared import RUN
 from fedul_flwr.config.user_files import reason, regular_file
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE
-from fedul_flwr.data.run_files.records import Run, owner_rows, read_config, read_run, read_summary
-from fedul_flwr.data.run_files.store import BEST_MODEL, CONFIG, SUMMARY, RunDirectory
+from fedul_flwr.data.run_files.parts import Measured, Summary
+from fedul_flwr.data.run_files.records import owner_rows
+from fedul_flwr.data.run_files.run import BEST_MODEL, CONFIG, Run
 from fedul_flwr.data.safe_files import output_file, replace_file
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.facts import NONE, damaged, facts, measure_cells
+from fedul_flwr.results.facts import NONE, facts, measure_cells
 
 # Pages from the templates beside this file, and their pictures.
 
@@ -61,81 +62,73 @@ _FOLDERS = re.compile(
 """The folders of an absolute path within a text."""
 
 
-def write_model_card(directory: RunDirectory) -> None:
-    """Write the card of a finished run beside its model."""
-    directory.write_text(MODEL_CARD, model_card(directory.path))
-
-
-def model_card(directory: Path) -> str:
+def model_card(run: Run) -> str:
     """The card of a finished run that has trained, as Markdown."""
-    run = read_run(directory)
-    summary, settings, defaults = run.summary or {}, without_paths(run.settings), default_flat()
-    method = METHODS.get(str(run.settings.get("method")))
+    summary, settings, defaults = run.outcome, without_paths(run.settings), default_flat()
+    method = METHODS.get(summary.method)
     idle = method.idle if method else ()
-    environment = run.environment or {}
-    versions = environment.get("versions", {})
+    versions = run.environment.get("versions", {})
     packages = ("fedul-flwr", "flwr", "torch")
     software = [f"{name} {versions[name]}" for name in packages if name in versions]
-    software.append(f"Python {environment.get('python', 'unknown')}")
-    with damaged(directory / SUMMARY):
-        return render(
-            "model_card.template.md",
-            title=f"{summary['method']} on {Path(str(summary['dataset'])).name}",
-            model=BEST_MODEL,
-            calibrated=summary.get("temperature"),
-            unchecked=summary.get("test_error") is summary.get("validation_error") is None,
-            warnings=summary.get("warnings", ()),
-            facts=facts(run),
-            about=_about(run.data, summary),
-            training=_training(run, summary),
-            changed={
-                f"`{key}`": value
-                for key, value in settings.items()
-                if run.settings[key] != defaults.get(key) and key not in idle
-            },
-            points=summary.get("measures", {}).get("best", {}).get("points"),
-            measures=_measures(summary),
-            software=", ".join(software),
-        )
+    software.append(f"Python {run.environment.get('python', 'unknown')}")
+    return render(
+        "model_card.template.md",
+        title=f"{summary.method} on {Path(summary.dataset or '').name}",
+        model=BEST_MODEL,
+        calibrated=summary.temperature,
+        unchecked=summary.test_error is summary.validation_error is None,
+        warnings=summary.warnings,
+        facts=facts(run),
+        about=_about(run, summary),
+        training=_training(run, summary),
+        changed={
+            f"`{key}`": value
+            for key, value in settings.items()
+            if run.settings[key] != defaults.get(key) and key not in idle
+        },
+        points=summary.measures.get("best", Measured()).points,
+        measures=_measures(summary),
+        software=", ".join(software),
+    )
 
 
-def _about(data: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, str]:
-    shape = data["input_shape"]
+def _about(run: Run, summary: Summary) -> dict[str, str]:
+    shape, names = run.data.shape, run.data.class_names
     kind = "uint8 images, height x width x channels:" if len(shape) > 1 else "float32 vectors:"
     rows = {
-        "architecture": summary["model"],
+        "architecture": summary.model or "",
         "input": f"{kind} {' x '.join(map(str, shape))}",
-        "columns": ", ".join(map(str, data.get("columns") or ())),
-        f"{data['num_classes']} classes": ", ".join(map(str, data["class_names"])),
+        "columns": ", ".join(run.data.columns or ()),
+        f"{len(names)} classes": ", ".join(names),
     }
-    if summary.get("test_prior"):
-        priors = ", ".join(f"{share:.4g}" for share in summary["test_prior"])
-        rows["class priors that it is for"] = f"{priors} ({summary['test_prior_source']})"
+    if summary.test_prior:
+        priors = ", ".join(f"{share:.4g}" for share in summary.test_prior)
+        rows["class priors that it is for"] = f"{priors} ({summary.test_prior_source})"
     return {name: text for name, text in rows.items() if text}
 
 
-def _training(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
-    method, settings = METHODS.get(str(summary["method"])), run.settings
-    chosen = f"the model is of round {summary['best_round']}, chosen by {summary['selection']}"
+def _training(run: Run, summary: Summary) -> dict[str, Any]:
+    method, settings = METHODS.get(summary.method), run.settings
+    chosen = f"the model is of round {summary.best_round}, chosen by {summary.selection}"
     steps = settings.get("local-steps")
-    trained = f"{steps} steps" if steps else f"{settings['local-epochs']} epochs"
+    trained = f"{steps} steps" if steps else f"{settings.get('local-epochs')} epochs"
     at_a_client = (
         "sums over points; nothing is trained"
         if method is not None and method.idle
-        else f"{trained} a round, batches of {settings['batch-size']}, {settings['optimizer']} "
-        f"with step size {settings['learning-rate']}"
+        else f"{trained} a round, batches of {settings.get('batch-size')}, "
+        f"{settings.get('optimizer')} with step size {settings.get('learning-rate')}"
     )
     about = {"learned from": method.needs, "paper": method.paper} if method else {}
     return {
-        "method": summary["method"] + (f": {method.line}" if method else ""),
+        "method": summary.method + (f": {method.line}" if method else ""),
         **about,
-        "federated optimizer": summary["base"],
-        "clients": summary["num_clients"],
-        **owner_rows(summary),
-        "rounds": f"{summary['rounds']}; {chosen}",
+        "federated optimizer": summary.base,
+        "clients": summary.num_clients,
+        **owner_rows(summary.owners, summary.best_round),
+        "rounds": f"{summary.rounds}; {chosen}",
         "at a client": at_a_client,
-        "data set": Path(str(summary["dataset"])).name,
-        "seed": summary["seed"],
+        "data set": Path(summary.dataset or "").name,
+        "seed": summary.seed,
     }
 
 
@@ -153,17 +146,17 @@ def _last_part(key: str, value: str) -> str:
     return PurePath(value).name if is_path else _FOLDERS.sub("", value)
 
 
-def _measures(summary: Mapping[str, Any]) -> dict[str, str]:
-    error = summary.get("test_error")
+def _measures(summary: Summary) -> dict[str, str]:
+    error = summary.test_error
     if error is None:
         return {}
-    cells = measure_cells({**summary, "error": error})
-    if points := summary.get("measures", {}).get("best", {}).get("points"):
+    cells = measure_cells(Measured.model_validate({**summary.entries, "error": error}))
+    if points := summary.measures.get("best", Measured()).points:
         # Half of the normal 95 % confidence interval of an error on that many points.
         half = 196 * math.sqrt(error / 100 * (1 - error / 100) / points)
         cells["error (%)"] += f" ± {half:.2f} by the number of test points"
-    if summary.get("validation_error") is not None:
-        cells["validation error (%)"] = f"{summary['validation_error']:.2f}"
+    if summary.validation_error is not None:
+        cells["validation error (%)"] = f"{summary.validation_error:.2f}"
     return {name: value for name, value in cells.items() if value != NONE}
 
 
@@ -172,42 +165,42 @@ NAME = "model.zip"
 _TEXTS = (CONFIG, COLUMNS_FILE, FEATURES_FILE, MODEL_CARD)
 LARGEST_TEXT, LARGEST_MODEL = 2**26, 2**32
 """Most bytes of a text in the file, and of the weights."""
-_DATA = ("input_shape", "columns", "num_classes", "class_names")
 _BEGIN = (1980, 1, 1, 0, 0, 0)
 """Time of every file in it, so that equal models are equal files."""
 
 
-def pack(run: Path, output: Path | None = None) -> Path:
+def pack(directory: Path, output: Path | None = None) -> Path:
     """Write the best model of a finished run as one file."""
-    settings, data = read_config(run)
-    summary = read_summary(run)
-    weights = run / BEST_MODEL
-    if summary is None:
+    run = Run.read(directory)
+    weights = run.path / BEST_MODEL
+    if run.summary is None:
         raise UserError(
-            f"The run in {run} is not finished: fedul-flwr run --resume {run} goes on with it.",
+            f"The run in {directory} is not finished: fedul-flwr run --resume {directory} goes on "
+            "with it.",
             "run-not-finished",
         )
     if not weights.is_file():
         raise UserError(
-            f"{run} holds no {BEST_MODEL}: its method trains no model.", "model-missing"
+            f"{directory} holds no {BEST_MODEL}: its method trains no model.", "model-missing"
         )
-    portable = without_paths(settings)
+    portable = without_paths(run.settings)
     for key in ("features", "model"):
-        if portable.get(key) != settings.get(key):
+        if portable.get(key) != run.settings.get(key):
             raise UserError(
-                f"The model in {run} cannot be packed: {key} = {settings[key]!r} is on this "
-                "machine alone.",
+                f"The model in {directory} cannot be packed: {key} = {run.settings[key]!r} is on "
+                "this machine alone.",
                 "setting-of-one-machine",
             )
-    target = output_file(output, [run], ".zip") if output else run / NAME
-    about = {key: data.get(key) for key in _DATA} | {"test_prior": summary.get("test_prior")}
+    target = output_file(output, [directory], ".zip") if output else directory / NAME
+    data = run.data.model_copy(update={"test_prior": run.summary.test_prior})
+    about = data.model_dump(exclude={"num_clients"})
     texts = {
         CONFIG: json.dumps({"settings": portable, "data": about}, indent=2) + "\n",
         MODEL_CARD: model_card(run),
     }
     for name in (COLUMNS_FILE, FEATURES_FILE):
-        if (run / name).is_file():
-            texts[name] = (run / name).read_text(encoding="utf-8")
+        if (directory / name).is_file():
+            texts[name] = (directory / name).read_text(encoding="utf-8")
 
     def write(part: Path) -> None:
         with zipfile.ZipFile(part, "w") as archive:

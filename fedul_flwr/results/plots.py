@@ -19,7 +19,8 @@ from matplotlib.ticker import MaxNLocator
 
 from fedul_flwr.arrays import Floats
 from fedul_flwr.config.methods import METHODS
-from fedul_flwr.data.run_files.records import CRITERION, ClientRecord, Run, distinct_labels
+from fedul_flwr.data.run_files.records import CRITERION, ClientRecord
+from fedul_flwr.data.run_files.run import Run, distinct_labels
 from fedul_flwr.data.safe_files import make_folder, write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.facts import byte_unit, format_bytes
@@ -72,9 +73,9 @@ class _Rows:
 
 def has_priors(run: Run) -> bool:
     """Whether anything about the clients' points was recorded."""
-    return run.federation is not None and any(
+    return any(
         client.priors or client.set_sizes or client.class_counts or client.num_points is not None
-        for client in run.federation.clients
+        for client in run.clients
     )
 
 
@@ -86,7 +87,7 @@ def priors_figure(run: Run) -> Figure:
     client, for at most :data:`CLIENTS_SHOWN` evenly spaced clients. If no priors were shared, it
     shows the clients' class counts, and without those only the set sizes.
     """
-    every = run.federation.clients if run.federation is not None else ()
+    every = run.clients
     clients = every[:: max(1, -(-len(every) // CLIENTS_SHOWN))]
     priors = [client.priors[0] for client in clients if client.priors]
     counts = [client.class_counts for client in clients if client.class_counts]
@@ -107,10 +108,8 @@ def priors_figure(run: Run) -> Figure:
         title = "Class priors of the clients (mean over sets by size)"
     if len(clients) < len(every):
         title += f": {len(clients):,} of {len(every):,}"
-    names = (run.federation.class_names if run.federation else None) or run.data.get("class_names")
-    if not isinstance(names, list | tuple) or len(names) != num_classes:
-        names = range(num_classes)
-    figure = _drawn(rows, [one_line(str(name), 16) for name in names], unit)
+    names = run.names_of(num_classes)
+    figure = _drawn(rows, [one_line(name, 16) for name in names], unit)
     set_title(figure, title, run.label)
     return figure
 
@@ -285,7 +284,7 @@ def _draw_parts(panels: Sequence[Axes], run: Run, ways: Mapping[str, pd.DataFram
 def _parts(run: Run, way: str) -> pd.DataFrame:
     """Bytes by part and round, in the order of the records."""
     prefix = f"bytes_{way}_"
-    keys = dict.fromkeys(key for row in run.metrics for key in row if key.startswith(prefix))
+    keys = dict.fromkeys(key for row in run.lines for key in row if key.startswith(prefix))
     return _by_round(run, keys).rename(columns=lambda key: key.removeprefix(prefix))
 
 
@@ -369,19 +368,18 @@ def run_figures(run: Run) -> Drawings:
     points, ``priors`` of the clients' sets, ``time_traffic``, ``confusion`` and ``reliability`` on
     test points, ``client_accuracy``, and the ``summary`` of these.
     """
-    drawn, names = curves([run]), run.data.get("class_names")
-    owners = run.federation.names if run.federation else {}
+    drawn = curves([run])
     if run.series("pseudo_label_error")[0]:
         drawn["pseudo_labels"] = partial(pseudo_labels_figure, run)
-    drawn |= label_figures(run.labels or {}, names, owners)
+    drawn |= label_figures(run)
     if has_priors(run):
         drawn["priors"] = partial(priors_figure, run)
     if any(run.series(key)[0] for key in ("seconds", "bytes_up", "bytes_down")):
         drawn["time_traffic"] = partial(time_traffic_figure, run)
-    drawn |= measure_figures(run.measures or {}, names)
+    drawn |= measure_figures(run)
     if accuracies := client_accuracies(run):
-        label = f"test points, round {(run.measures or {})['best']['round']}"
-        drawn["client_accuracy"] = partial(client_accuracy_figure, accuracies, label, owners)
+        label = f"test points, round {run.measures['best'].round}"
+        drawn["client_accuracy"] = partial(client_accuracy_figure, accuracies, label, run.owners)
     chosen = [next((n for n in panel if n in drawn), "") for panel in _SUMMARY[run.trains]]
     if panels := {name: drawn[name] for name in chosen if name}:
         drawn["summary"] = partial(_summary_figure, panels, run.label)
@@ -458,7 +456,7 @@ def pseudo_labels_figure(run: Run) -> Figure:
 
 
 def _loss_names(runs: Sequence[Run]) -> dict[str, str]:
-    keys = dict.fromkeys(key for run in runs for row in run.metrics for key in row)
+    keys = dict.fromkeys(key for run in runs for row in run.lines for key in row)
     others = [key for key in keys if key.endswith("loss") and key not in _LOSSES]
     return _LOSSES | {key: key.replace("_", " ") for key in others}
 
@@ -525,7 +523,8 @@ def _curves(
 
 def _chooser(run: Run) -> str:
     """Key of the metric that chose the best round."""
-    selection = str((run.summary or {}).get("selection") or run.settings.get("selection"))
+    chosen = run.summary.selection if run.summary else None
+    selection = str(chosen or run.settings.get("selection"))
     return CRITERION.get(selection, "")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,7 +17,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
 
-from fedul_flwr.config.base import PriorsLike, checked_prior, in_order, modules_from, parse_prior
+from fedul_flwr.config.base import (
+    PriorsLike,
+    Scalar,
+    checked_prior,
+    in_order,
+    modules_from,
+    parse_prior,
+)
 from fedul_flwr.config.run_config import LAST_MODEL
 from fedul_flwr.config.shared import (
     RUN,
@@ -34,8 +40,8 @@ from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, run_columns
 from fedul_flwr.data.csv_files import csv_text, write_cell
 from fedul_flwr.data.decode import Survey, join_blocks
 from fedul_flwr.data.local_data import as_points, open_points
-from fedul_flwr.data.run_files.records import number, read_config, read_summary, saved_model
-from fedul_flwr.data.run_files.store import TEMPERATURE, TRAINED_FOR
+from fedul_flwr.data.run_files.records import number
+from fedul_flwr.data.run_files.run import BEST_MODEL, TEMPERATURE, TRAINED_FOR, Run
 from fedul_flwr.data.safe_files import output_file, read_header, require_whole, write_atomically
 from fedul_flwr.data.standardize import Scaling, constant_scaling, scaled
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts, reading_notes
@@ -48,8 +54,6 @@ from fedul_flwr.models import build_model
 from fedul_flwr.results.model_file import unpacked
 
 ESTIMATE = "estimate"
-LARGEST_POINT = 2**28
-"""Most numbers of a point, and most classes, that a model's file may name."""
 NAME = "name"
 """First column of the CSV where no column of the table has identifiers."""
 
@@ -211,7 +215,6 @@ def _parse_priors(text: str | None, predictor: Predictor) -> NDArray[np.float64]
     return predictor.checked_priors(numbers)
 
 
-MODEL_FILE = "model.safetensors"
 UNKNOWN_SCALING = (
     "The run standardized each owner's points by their own means and scales (standardize = "
     "'owner'), and the server had no points to keep some for predictions: write the \"mean\" and "
@@ -398,75 +401,76 @@ def load_model(
     path = Path(model)
     if path.is_file():
         with unpacked(path) as directory:
-            settings, _ = read_config(directory)
-            if str(settings.get("features") or "").startswith(RUN):
+            run = Run.read(directory)
+            if str(run.settings.get("features", "")).startswith(RUN):
                 raise UserError(
                     f"{path} needs another run's model (setting features).",
                     "setting-of-one-machine",
                 )
-            return _load_directory(directory, personal, trust_modules)
+            return _predictor(run, personal, trust_modules)
     if not path.is_dir():
         raise UserError(
             f"{path} is not there: name the output directory of a run, or a file that fedul-flwr "
             "pack wrote.",
             "file-missing",
         )
-    return _load_directory(path, personal, trust_modules)
+    return _predictor(Run.read(path), personal, trust_modules)
 
 
-def _load_directory(directory: Path, personal: Path | None, trust_modules: bool) -> Predictor:
-    weights = directory / MODEL_FILE
-    settings, data = read_config(directory)
+def _predictor(run: Run, personal: Path | None, trust_modules: bool) -> Predictor:
+    weights = run.path / BEST_MODEL
     if not weights.is_file():
         raise UserError(
-            f"{directory} holds no {MODEL_FILE}: the run has not saved a model yet.",
+            f"{run.path} holds no {BEST_MODEL}: the run has not saved a model yet.",
             "model-missing",
         )
-    input_shape, class_names = _describe(directory / "config.json", data)
-    name = saved_model(directory, settings)
-    features = str(settings.get("features") or "")
+    model, extractor = _empty_model(run, weights, trust_modules)
+    state = _read_weights(weights)
+    if personal is not None:
+        if "personal" not in read_header(personal):
+            raise UserError(f"{personal} is no personal model of a run.", "model-file-wrong")
+        _refuse_other_shapes(model, personal, run.model, whole=False)
+        state |= _read_weights(personal)
+    model.load_state_dict(state)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    of_weights = {} if personal else read_header(weights)
+    temperature = number(of_weights.get(TEMPERATURE, 1.0))
+    if temperature is None or temperature <= 0:
+        raise UserError(f"{weights}: its temperature must be a number above 0.", "run-file-wrong")
+    return Predictor(
+        model.to(device).eval(),
+        run.data.shape,
+        run.data.class_names,
+        None if personal else _trained_for(run),
+        temperature,
+        extractor,
+        _table_of(run),
+        _scaling_of(run),
+    )
+
+
+def _empty_model(
+    run: Run, weights: Path, trust_modules: bool
+) -> tuple[nn.Module, Extractor | None]:
+    """A model of the run's settings that fits ``weights``, and the extractor before it."""
+    shape, name, features = run.data.shape, run.model, str(run.settings.get("features", ""))
     folder = None
     if not trust_modules:
         named = {"model": name, "features": features}
-        folder = require_trusted_modules(directory, named, "use --trust-modules")
+        folder = require_trusted_modules(run.path, named, "use --trust-modules")
     with modules_from(folder):
         extractor = None
         if features:  # a packed model may name a repository of anybody
             extractor = find_extractor(features, "auto", "auto", open_run, download=False)
-        model_shape = (extractor.num_features(input_shape),) if extractor else input_shape
-        build = partial(
-            build_model, name, model_shape, len(class_names), options=_options(settings)
-        )
+            shape = (extractor.num_features(shape),)
+        options = _options(run.settings)
+        build = partial(build_model, name, shape, run.data.num_classes, options=options)
         if not is_reference(name):  # before anything as large as a number in the file is made
             with torch.device("meta"):
                 _refuse_other_shapes(build(), weights, name)
         model = build()
     _refuse_other_shapes(model, weights, name)
-    state = _read_weights(weights)
-    if personal is not None:
-        if "personal" not in read_header(personal):
-            raise UserError(f"{personal} is no personal model of a run.", "model-file-wrong")
-        _refuse_other_shapes(model, personal, name, whole=False)
-        state |= _read_weights(personal)
-    model.load_state_dict(state)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    # Of an unfinished run its last model says it, once clients have said it.
-    prior = None if personal else (read_summary(directory) or data).get("test_prior")
-    if prior is None and not personal and (directory / LAST_MODEL).is_file():
-        prior = read_header(directory / LAST_MODEL).get(TRAINED_FOR)
-    temperature = 1.0 if personal else number(read_header(weights).get(TEMPERATURE, 1.0))
-    if temperature is None or temperature <= 0:
-        raise UserError(f"{weights}: its temperature must be a number above 0.", "run-file-wrong")
-    return Predictor(
-        model.to(device).eval(),
-        input_shape,
-        class_names,
-        None if prior is None else _trained_for(directory, prior, len(class_names)),
-        temperature,
-        extractor,
-        _table_of(directory, settings),
-        _scaling_of(directory, settings),
-    )
+    return model, extractor
 
 
 def extractor_of(settings: SharedSettings) -> Extractor:
@@ -479,52 +483,44 @@ def open_run(directory: Path) -> nn.Module:
     return load_model(user_path(str(directory))).model
 
 
-def _scaling_of(
-    directory: Path, settings: Mapping[str, Any]
-) -> Scaling | Literal["unknown"] | None:
-    kind = settings.get("standardize")
+def _scaling_of(run: Run) -> Scaling | Literal["unknown"] | None:
+    kind = run.settings.get("standardize")
     if kind not in ("constants", "federation", "owner"):
         return None
-    name = FEATURES_FILE if settings.get("features") else COLUMNS_FILE
-    if kind == "owner" and not (directory / name).is_file():
+    name = FEATURES_FILE if run.settings.get("features") else COLUMNS_FILE
+    if kind == "owner" and not (run.path / name).is_file():
         return "unknown"
-    columns = run_columns(directory, name)
+    columns = run_columns(run.path, name)
     return constant_scaling(columns) if kind != "owner" or columns.has_constants else "unknown"
 
 
-def _table_of(directory: Path, settings: Mapping[str, Any]) -> TableOptions:
+def _table_of(run: Run) -> TableOptions:
     """Rules for tables as in the run; without a columns file its columns are not known."""
-    columns = run_columns(directory) if (directory / COLUMNS_FILE).is_file() else None
-    label, text = (str(settings.get(key, "")) for key in ("label-column", "text-column"))
-    named = {key: settings[key] for key in ("image-bits", "image-window") if key in settings}
+    columns = run_columns(run.path) if (run.path / COLUMNS_FILE).is_file() else None
+    label, text = (str(run.settings.get(key, "")) for key in ("label-column", "text-column"))
+    named: dict[str, Scalar] = {
+        key: run.settings[key] for key in ("image-bits", "image-window") if key in run.settings
+    }
     read = SharedSettings.parse(named)
     return TableOptions("refuse", label, columns, text, read.image_bits, read.window, trained=True)
 
 
-def _trained_for(directory: Path, values: Any, num_classes: int) -> NDArray[np.float64]:
+def _trained_for(run: Run) -> NDArray[np.float64] | None:
+    """Class priors of its training; of an unfinished run its last model says it, once clients have
+    said it."""
+    prior = run.summary.test_prior if run.summary else run.data.test_prior
+    if prior is None and (run.path / LAST_MODEL).is_file():
+        prior = read_header(run.path / LAST_MODEL).get(TRAINED_FOR)
+    if prior is None:
+        return None
     with suppress(ValueError, TypeError):
-        prior = checked_prior(values)
-        if len(prior) == num_classes:
-            return prior
+        checked = checked_prior(prior)
+        if len(checked) == run.data.num_classes:
+            return checked
     raise UserError(
-        f'{directory}: "test_prior" must be {num_classes} class priors, not {values}.',
+        f'{run.path}: "test_prior" must be {run.data.num_classes} class priors, not {prior}.',
         "run-file-wrong",
     )
-
-
-def _describe(path: Path, data: dict[str, Any]) -> tuple[InputShape, tuple[str, ...]]:
-    shape, count, names = (data.get(key) for key in ("input_shape", "num_classes", "class_names"))
-    sizes = shape if isinstance(shape, list) else [0]
-    is_shape = len(sizes) in _FORMS and all(isinstance(n, int) and n > 0 for n in sizes)
-    counts = [math.prod(sizes) if is_shape else 0, count]
-    if not all(isinstance(n, int) and 1 <= n <= LARGEST_POINT for n in counts):
-        raise UserError(
-            f'{path}: "input_shape" {shape!r} and "num_classes" {count!r} are not those of points.',
-            "run-file-wrong",
-        )
-    if not isinstance(names, list) or len(names) != count:
-        names = list(range(int(counts[1] or 0)))
-    return tuple(sizes), tuple(str(name) for name in names)
 
 
 def _options(settings: Mapping[str, Any]) -> ModelOptions:

@@ -16,17 +16,11 @@ from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import LOCATION_SETTINGS, RESOLVED_SETTINGS, default_flat
 from fedul_flwr.config.user_files import read_text
 from fedul_flwr.data.run_files.label_files import scored_sources
-from fedul_flwr.data.run_files.records import (
-    ClientRecord,
-    Run,
-    distinct_labels,
-    dotted,
-    number,
-    read_run,
-)
+from fedul_flwr.data.run_files.records import ClientRecord, dotted, number
+from fedul_flwr.data.run_files.run import Run, distinct_labels
 from fedul_flwr.data.safe_files import output_file, write_atomically
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.facts import NONE, damaged, facts, measure_cells, outcome
+from fedul_flwr.results.facts import NONE, facts, measure_cells
 from fedul_flwr.results.figure_style import draw_svg
 from fedul_flwr.results.measure_plots import client_accuracies
 from fedul_flwr.results.model_file import render
@@ -44,37 +38,30 @@ _PREDICTIONS = {
 
 def measure_rows(run: Run) -> Rows:
     """One row for each kind of predictions that was measured on the test set."""
-    measures = run.measures or {}
     return [
-        {
-            "predictions of": words,
-            "round": str(measures[key]["round"]),
-            **measure_cells(measures[key]),
-        }
+        {"predictions of": words, "round": str(one.round), **measure_cells(one)}
         for key, words in _PREDICTIONS.items()
-        if key in measures
+        if (one := run.measures.get(key))
     ]
 
 
 def class_rows(run: Run) -> Rows:
     """One row per class: points, recall, precision; of the best round, or of clients' labels."""
-    sources = [one for one in scored_sources(run.labels or {}).values() if "confusion" in one]
-    measured = (run.measures or {}).get("best") or next(iter(sources), None)
+    sources = [one for one in scored_sources(run.labels).values() if one.confusion]
+    measured = run.measures.get("best") or next(iter(sources), None)
     if measured is None:
         return []
-    matrix = measured["confusion"]
-    names = run.data.get("class_names")
-    if not isinstance(names, list) or len(names) != len(matrix):
-        names = list(range(len(matrix)))
+    matrix = measured.confusion
     return [
         {
-            "class": str(name),
+            "class": name,
             "points": f"{sum(row):,}",
             "recall (%)": _percent(recall),
             "precision (%)": _percent(precision),
         }
         for name, row, recall, precision in zip(
-            names, matrix, measured["recall"], measured["precision"], strict=True
+            *(run.names_of(len(matrix)), matrix, measured.recall, measured.precision),
+            strict=True,
         )
     ]
 
@@ -86,7 +73,7 @@ CEILINGS = ("supervised", "all-labels")
 def summaries(runs: Sequence[Run]) -> list[dict[str, str]]:
     """The facts of each run, its status and start; of several also how far above the ceiling."""
     rows = [facts(run) | _about(run) for run in runs]
-    errors = [number(outcome(run).get("test_error")) for run in runs]
+    errors = [run.outcome.test_error for run in runs]
     ceilings = {
         _task(run): error
         for run, error in zip(runs, errors, strict=True)
@@ -102,7 +89,7 @@ def summaries(runs: Sequence[Run]) -> list[dict[str, str]]:
 
 def _about(run: Run) -> dict[str, str]:
     """Its status, and as far as they were recorded when it began and Flower's number of it."""
-    environment = run.environment or {}
+    environment = run.environment
     words = {"started": "started", "flower_run": "Flower's run"}
     recorded = {words[key]: str(environment[key]) for key in words if environment.get(key)}
     return {"status": _status(run), **recorded}
@@ -111,8 +98,8 @@ def _about(run: Run) -> dict[str, str]:
 def _status(run: Run) -> str:
     if run.finished:
         return "completed"
-    planned, last = run.settings.get("num-rounds"), run.metrics[-1]["round"] if run.metrics else 0
-    of_rounds = f", {last} of {planned} rounds" if planned and run.trains else ""
+    planned = run.settings.get("num-rounds")
+    of_rounds = f", {run.last_round} of {planned} rounds" if planned and run.trains else ""
     return ("failed" if run.error else "unfinished") + of_rounds
 
 
@@ -153,29 +140,27 @@ def settings_rows(runs: Sequence[Run], labels: Sequence[str]) -> tuple[Rows, lis
 
 def tables_of(run: Run) -> dict[str, Any]:
     """Tables of one run, below the common figures."""
-    clients = run.federation.clients if run.federation is not None else ()
-    shape, names = run.data.get("input_shape"), run.data.get("class_names")
-    accuracies, summary = client_accuracies(run), run.summary or {}
-    prior = summary.get("test_prior_estimate", summary.get("test_prior"))
-    is_uniform = summary.get("test_prior_source") in (None, "uniform")
+    clients, shape, summary = run.clients, run.data.shape, run.outcome
+    accuracies = client_accuracies(run)
+    prior = summary.test_prior_estimate or summary.test_prior
+    is_uniform = summary.test_prior_source in (None, "uniform")
     return {
-        "points": _points(shape) if isinstance(shape, list) else "",
+        "points": _points(shape) if shape else "",
         "test_prior": "" if is_uniform else ", ".join(f"{share:.3g}" for share in prior or ()),
-        "class_names": [str(name) for name in names] if isinstance(names, list) else [],
-        "directory": str(run.directory),
+        "class_names": run.data.class_names,
+        "directory": str(run.path),
         "finished": run.finished,
         "error": run.error,
-        "scored": run.trains or bool(scored_sources(run.labels or {})),
-        "warnings": [str(warning) for warning in summary.get("warnings", ())],
+        "scored": run.trains or bool(scored_sources(run.labels)),
+        "warnings": summary.warnings,
         "measures": _filled(measure_rows(run)),
         "personal": _filled(personal_rows(run)),
         "classes": class_rows(run),
-        "rounds": run.metrics[-1]["round"] if run.metrics else 0,
+        "rounds": run.last_round,
         "clients": _filled([_client(client, accuracies.get(client.id)) for client in clients]),
         "dropped": [row for row, one in enumerate(clients) if one.status == "dropped"],
         "environment": [
-            {"name": name, "value": _text(value)}
-            for name, value in dotted(run.environment or {}).items()
+            {"name": name, "value": _text(value)} for name, value in dotted(run.environment).items()
         ],
         "owners": _owners(run),
     }
@@ -187,21 +172,20 @@ def _owners(run: Run) -> dict[str, Any] | None:
         return None
     name = str(run.settings.get("method"))
     method = METHODS.get(name)
-    words = {"what": "what left each owner", "reader": "who sees it", "often": "when"}
-    with damaged(run.directory / "disclosures.json"):
-        return {
-            "method": name,
-            "line": method.line if method else "",
-            "needs": method.needs if method else "",
-            "sent": [
-                {words[key]: str(entry[key]) for key in words} for entry in run.disclosures["sent"]
-            ],
-            "unprotected": [str(sentence) for sentence in run.disclosures["unprotected"]],
-            "settings": str(run.disclosures.get("settings", "")),
-        }
+    return {
+        "method": name,
+        "line": method.line if method else "",
+        "needs": method.needs if method else "",
+        "sent": [
+            {"what left each owner": one.what, "who sees it": one.reader, "when": one.often}
+            for one in run.disclosures.sent
+        ],
+        "unprotected": run.disclosures.unprotected,
+        "settings": run.disclosures.settings,
+    }
 
 
-def _points(shape: list[int]) -> str:
+def _points(shape: Sequence[int]) -> str:
     kind = "images of" if len(shape) > 1 else "vectors of length"
     return f"{kind} {' × '.join(map(str, shape))}"
 
@@ -227,20 +211,18 @@ def _client_text(client: int, names: Mapping[int, str]) -> str:
 
 def personal_rows(run: Run) -> Rows:
     """One row per client of a simulation: errors of the global and of its personal model."""
-    names = run.federation.names if run.federation else {}
-    with damaged(run.directory / "personal.json"):
-        return [
-            {
-                "client": _client_text(row["client"], names),
-                "global, test points (%)": _percent(row.get("global_test_error")),
-                "personal, test points (%)": _percent(row.get("test_error")),
-                "global, labels set aside (%)": _percent(row["global_error"]),
-                "personal, labels set aside (%)": _percent(row["error"]),
-                "labels set aside": str(row["labels_aside"] or NONE),
-                "differs": "yes" if row["differs"] else row["missing"] or "no",
-            }
-            for row in (run.personal or {"clients": []})["clients"]
-        ]
+    return [
+        {
+            "client": _client_text(one.client, run.owners),
+            "global, test points (%)": _percent(one.global_test_error),
+            "personal, test points (%)": _percent(one.test_error),
+            "global, labels set aside (%)": _percent(one.global_error),
+            "personal, labels set aside (%)": _percent(one.error),
+            "labels set aside": str(one.labels_aside or NONE),
+            "differs": "yes" if one.differs else one.missing or "no",
+        }
+        for one in (run.personal.clients if run.personal else ())
+    ]
 
 
 def _filled(rows: Rows) -> Rows:
@@ -322,7 +304,7 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
         if output.parent == output.parent.parent:
             output = Path(output.name)
     if not compared:
-        page = _page([read_run(path) for path in dirs])
+        page = _page([Run.read(path) for path in dirs])
     elif (written := read_text(compared[0] / PAGE)) is None:
         raise UserError(
             f"{compared[0]} holds no {PAGE}: the same fedul-flwr compare writes it.", "file-missing"
@@ -336,7 +318,7 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
 def _page(runs: Sequence[Run]) -> str:
     figures = [{name: draw() for name, draw in run_figures(run).items()} for run in runs]
     for run, drawn in zip(runs, figures, strict=True):
-        save_plots(drawn, run.directory / "plots")
+        save_plots(drawn, run.plots)
     labels = distinct_labels(runs)
     several = len(runs) > 1
     columns = labels if several else ["value"]

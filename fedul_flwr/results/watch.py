@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fedul_flwr.data.run_files.records import AWAY, FAILED, OWNERS, Run, number, read_run
+from fedul_flwr.data.run_files.records import AWAY, FAILED, OWNERS, number
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.results.facts import duration, format_bytes, percent
 
 if TYPE_CHECKING:
@@ -20,14 +21,14 @@ ROUNDS = 8
 
 def state(run: Run) -> str:
     """How far a run is, and the time that the rest needs at the pace so far."""
-    done, planned = len(run.metrics), int(run.settings.get("num-rounds", 0))
+    done, planned = len(run.lines), int(run.settings.get("num-rounds", 0))
     if run.summary is not None:
         return f"finished after {done} rounds"
     if run.error:
         return f"ended after {done} rounds: {run.error}"
     if not done:
         return "waiting for its first round"
-    seconds = sum(float(line["seconds"]) for line in run.metrics) / done
+    seconds = sum(float(line["seconds"]) for line in run.lines) / done
     return f"round {done + 1} of {planned}, about {duration(seconds * (planned - done))} left"
 
 
@@ -36,19 +37,19 @@ def show_run(run: Run) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    title = Text(f"{run.directory}: {run.label}; {state(run)}", style="bold")
+    title = Text(f"{run.path}: {run.label}; {state(run)}", style="bold")
     parts: list[RenderableType] = [title, _rounds(run), _owners(run)]
-    sent = sum(int(line["bytes_up"]) for line in run.metrics)
+    sent = sum(int(line["bytes_up"]) for line in run.lines)
     parts.append(Text(f"Sent by all clients so far: {format_bytes(sent)}"))
-    for entry in (run.disclosures or {}).get("sent", ()):
-        parts.append(Text(f"  {entry['what']}: to {entry['reader']}; {entry['often']}"))
+    for entry in run.disclosures.sent if run.disclosures else ():
+        parts.append(Text(f"  {entry.what}: to {entry.reader}; {entry.often}"))
     return Group(*parts)
 
 
 def watch(directory: Path, every: float, show: Callable[[RenderableType], None]) -> None:
     """Show a run every so many seconds, until it has ended."""
     while True:
-        run = read_run(directory)
+        run = Run.read(directory)
         show(show_run(run))
         if run.finished or run.error:
             return
@@ -67,7 +68,7 @@ def _table(*names: str) -> Table:
 def _rounds(run: Run) -> RenderableType:
     best = run.best_round()
     table = _table("round", "seconds", "clients", "validation", "test", "loss", "failed", "away")
-    for line in run.metrics[-ROUNDS:]:
+    for line in run.lines[-ROUNDS:]:
         loss = number(line.get("surrogate_loss", line.get("loss")))
         table.add_row(
             f"{line['round']}{' *' if line['round'] == best else ''}",
@@ -82,7 +83,7 @@ def _rounds(run: Run) -> RenderableType:
 
 def _owners(run: Run) -> RenderableType:
     table = _table("owner", "points", "rounds", "failed", "state")
-    for client in run.federation.clients if run.federation else ():
+    for client in run.clients:
         label = f"Client {client.id}" + (f" ({client.name})" if client.name else "")
         table.add_row(
             label,
@@ -96,5 +97,4 @@ def _owners(run: Run) -> RenderableType:
 
 def _count(run: Run, key: str, name: str) -> int:
     """In how many rounds a line names somebody."""
-    lines: list[dict[str, Any]] = run.metrics
-    return sum(name in line.get(key, ()) for line in lines)
+    return sum(name in line.get(key, ()) for line in run.lines)

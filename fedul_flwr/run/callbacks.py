@@ -1,4 +1,4 @@
-"""What looks at a run after each round: callbacks, also of somebody's own.
+"""What looks at a run after each round: callbacks, ours and somebody's own.
 
 A callback gets the model of a round and its line of ``metrics.jsonl``, may add numbers to the line,
 and may end the run. It runs where the server runs, before the next round begins.
@@ -7,9 +7,9 @@ and may end the run. It runs where the server runs, before the next round begins
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,6 +75,10 @@ class Callback:
     ...             round.stop("the error is small enough")
     """
 
+    waits: bool = True
+    """Whether the next round waits until it has looked at one. A callback that lets it begin adds
+    no number and ends no run."""
+
     def begin(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Look at a run before its first round, or with the ``lines`` of all earlier ones where it
         goes on."""
@@ -88,44 +92,45 @@ class Callback:
     def end(self, summary: Mapping[str, Any]) -> None:
         """Look at the summary of a run that has ended."""
 
+    def failed(self) -> None:
+        """Look at a run that an error or a signal has ended."""
+
 
 class Callbacks:
     """All callbacks of a run, in their order.
 
-    Parameters
+    Attributes
     ----------
-    listed : objects; that of setting ``callback`` comes last.
-    module : of torch, in which a round's arrays are loaded.
+    why : why the run ends; empty if it does not.
     """
 
-    def __init__(
-        self, listed: Iterable[Callback], settings: RunConfig, directory: Path, module: nn.Module
-    ) -> None:
-        self._settings, self._directory, self._module = settings, directory, module
-        self._all = [*listed, *named(settings)]
+    def __init__(self) -> None:
+        self._all: list[Callback] = []
         self.why = ""
-        """Why the run ends; empty if it does not."""
 
-    def __bool__(self) -> bool:
-        return bool(self._all)
+    def add(self, *callbacks: Callback) -> None:
+        """Let more of them look, after the others."""
+        self._all += callbacks
+
+    @property
+    def wait(self) -> bool:
+        """Whether the next round waits for any of them."""
+        return any(callback.waits for callback in self._all)
 
     def begin(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Let all look at what there is."""
         self._each(lambda callback: callback.begin(lines))
 
-    def after_round(
-        self, line: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]], arrays: Arrays
-    ) -> dict[str, Any]:
+    def after_round(self, round: EvaluatedRound) -> dict[str, Any]:
         """Let all look at a round; the numbers that they add to its line."""
-        number, figures = int(line["round"]), Figures()
+        figures = Figures()
         for callback in self._all:
-            of = (self._settings, self._directory, self._module)
-            round = EvaluatedRound(number, arrays, {**line, **figures}, earlier, *of)
-            with draws_of(self._settings.seed, "callback", number), _guarded(callback):
-                callback.after_round(round)
-            for name, value in round.figures.items():
+            seen = replace(round, metrics={**round.metrics, **figures}, figures=Figures())
+            with draws_of(round.settings.seed, "callback", round.number), _guarded(callback):
+                callback.after_round(seen)
+            for name, value in seen.figures.items():
                 figures.add(name, value)
-            self.why = self.why or round.why
+            self.why = self.why or seen.why
         return dict(figures)
 
     def recorded(self, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -135,6 +140,12 @@ class Callbacks:
     def end(self, summary: Mapping[str, Any]) -> None:
         """Let all look at the summary."""
         self._each(lambda callback: callback.end(summary))
+
+    def failed(self) -> None:
+        """Let all look at a run that has not reached its end, whose error counts, not theirs."""
+        for callback in self._all:
+            with suppress(Exception):
+                callback.failed()
 
     def _each(self, look: Callable[[Callback], None]) -> None:
         for callback in self._all:

@@ -4,47 +4,38 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from logging import INFO, WARNING
-from typing import Any, NamedTuple
+from logging import INFO
+from typing import Any
 
 import numpy as np
 import torch
 from flwr.common import log
 from numpy.typing import NDArray
+from torch import nn
 from torch.nn import functional
 
 from fedul_flwr.arrays import Arrays, Floats, Ints
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.class_priors import estimate_prior, reweigh
+from fedul_flwr.data.run_files.parts import Measured
 from fedul_flwr.data.run_files.records import best_line, refuse_other_keys
-from fedul_flwr.data.run_files.store import (
-    BEST_MODEL,
-    HAS_STATE,
-    MEASURES,
-    TEMPERATURE,
-    TRAINED_FOR,
-    RunDirectory,
-)
+from fedul_flwr.data.run_files.run import BEST_MODEL, HAS_STATE, TEMPERATURE, TRAINED_FOR, Run
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import UNLABELED, LabeledPoints, PointArrays, Source, class_counts
+from fedul_flwr.data.types import UNLABELED, LabeledPoints, PointArrays, Source
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.models import build_model
-from fedul_flwr.run.callbacks import Callbacks
+from fedul_flwr.run.callbacks import Callbacks, EvaluatedRound
 from fedul_flwr.run.measures import (
     BINS,
     DETAILS,
     NUMBERS,
-    Measured,
     balanced_accuracy,
     confusion,
     measures,
-    one_class_warning,
     prior_error,
-    shares_warning,
-    training_warnings,
 )
 
 LIMIT = 100.0
@@ -197,7 +188,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
 ERRORS = ("test_error", "validation_error", "test_balanced_error", "validation_balanced_error")
 PRIOR_ERROR = "validation_prior_error"
 """Errors that a line of metrics has, the latter if class priors are known."""
-AddRound = Callable[[Mapping[str, Any]], None]
 
 
 class Recorder:
@@ -206,22 +196,25 @@ class Recorder:
     Evaluation and the next round do not depend on each other, so evaluation takes no extra time if
     a core is idle. Only clients' own models (``evaluate = "local"``) are evaluated before the round
     is recorded, and a round that callbacks look at before the next one begins.
+
+    Parameters
+    ----------
+    module : of torch, in which a round's arrays are loaded for callbacks.
     """
 
     def __init__(
         self,
-        directory: RunDirectory,
+        run: Run,
         settings: RunConfig,
         evaluator: Evaluator | None,
-        add_round: AddRound,
         callbacks: Callbacks,
+        module: nn.Module,
     ) -> None:
-        self.directory = directory
+        self.run = run
         self.callbacks = callbacks
         self.settings = settings
         self.evaluator = evaluator
-        self._add_round = add_round
-        self.lines = directory.read_metrics()
+        self._module = module
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evaluation")
         self._pending: Future[None] | None = None
 
@@ -235,18 +228,18 @@ class Recorder:
     ) -> None:
         """Save the model of one round and evaluate it in the background."""
         self.wait()
-        self.directory.check()
+        self.run.check()
         number = line["round"]
         local = self.settings.evaluate == "local"
         if local:  # first, because they are not saved: a run interrupted here repeats this round
             self._evaluate(dict(line), arrays, local_models, prior)
-        self.directory.save_state(number, state)
+        self.run.save_state(number, state)
         extra = {} if prior is None else {TRAINED_FOR: prior.tolist()}
         about = {**line, HAS_STATE: bool(state), **extra}
-        self.directory.save_model(LAST_MODEL, arrays, about)
-        self.directory.drop_states_before(number)
-        self.directory.drop_client_versions(number)
-        if not local and self.callbacks:
+        self.run.save_model(LAST_MODEL, arrays, about)
+        self.run.drop_states_before(number)
+        self.run.drop_client_versions(number)
+        if not local and self.callbacks.wait:
             self._evaluate(dict(line), arrays, [arrays], prior)
         elif not local:
             self._pending = self._pool.submit(self._evaluate, dict(line), arrays, [arrays], prior)
@@ -266,7 +259,7 @@ class Recorder:
 
     def best(self) -> Mapping[str, Any] | None:
         """Line of the best round so far."""
-        return best_line(self.lines, self.settings.selection)
+        return best_line(self.run.lines, self.settings.selection)
 
     def _evaluate(
         self,
@@ -289,17 +282,17 @@ class Recorder:
         }
         refuse_other_keys(of_models)
         line |= of_models
-        if self.callbacks:
-            line |= self.callbacks.after_round(line, self.lines, arrays)
-            self.directory.check()  # they may have taken long
-        self.lines.append(line)
-        if self.best() is line:
+        if self.callbacks.wait:
+            of = (self.settings, self.run.path, self._module)
+            seen = EvaluatedRound(number, arrays, line, self.run.lines, *of)
+            line |= self.callbacks.after_round(seen)
+            self.run.check()  # they may have taken long
+        if best_line([*self.run.lines, line], self.settings.selection) is line:
             # Save before writing the line: a run interrupted here evaluates this round again.
-            self.directory.save_model(BEST_MODEL, arrays, {"round": number})
-        self.directory.append_metrics(line)
-        self._add_round(line)
+            self.run.save_model(BEST_MODEL, arrays, {"round": number})
+        self.run.add_line(line)
         log(INFO, "Round %s: %s", number, _readable(line))
-        self.callbacks.recorded(self.lines)
+        self.callbacks.recorded(self.run.lines)
 
 
 def _readable(line: Mapping[str, Any]) -> str:
@@ -324,21 +317,17 @@ BEST, LAST, UNSCALED, REWEIGHED = "best", "last", "unscaled", "reweighed"
 the best one before temperature scaling, and re-weighed for the class priors of the test inputs."""
 
 
-class Outcome(NamedTuple):
-    """Entries for the summary, and the measures of all predictions by their names."""
-
-    summary: dict[str, Any]
-    measures: dict[str, Measured]
-
-
-def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int = 0) -> Outcome:
-    """Measure the models of the best and the last round, in one pass over the test set each.
+def measure_models(
+    recorder: Recorder, trained: Floats | None, num_shares: int = 0
+) -> dict[str, Any]:
+    """Measure the models of the best and the last round, in one pass over the test set each, and
+    write ``measures.json``; the summary's entries.
 
     With ``calibration`` the best model gets its temperature first, from validation points.
     """
     settings, evaluator = recorder.settings, recorder.evaluator
     selected = recorder.best()
-    best, last = selected or recorder.lines[-1], recorder.lines[-1]
+    best, last = selected or recorder.run.lines[-1], recorder.run.lines[-1]
     about: dict[str, Any] = {
         "test_prior": None if trained is None else trained.tolist(),
         "test_prior_source": None if trained is None else settings.test_prior_source,
@@ -347,15 +336,15 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
     if trained is not None:
         about[PRIOR_ERROR] = best.get(PRIOR_ERROR)
     if evaluator is None:
-        return Outcome(about, {})
+        return about
     # Without a criterion for the best round no best model was saved.
     name = BEST_MODEL if selected else LAST_MODEL
     temperature = None
     if settings.calibration == "temperature" and selected:
-        arrays, header = recorder.directory.load_model(BEST_MODEL)
+        arrays, header = recorder.run.load_model(BEST_MODEL)
         points = evaluator.validation
         temperature = fit_temperature(evaluator.logits(arrays, points), points.labels)
-        recorder.directory.save_model(BEST_MODEL, arrays, {**header, TEMPERATURE: temperature})
+        recorder.run.save_model(BEST_MODEL, arrays, {**header, TEMPERATURE: temperature})
         about["temperature"] = temperature
     if settings.evaluate == "local" and best.get("test_balanced_error") is not None:
         about["balanced_accuracy"] = 100 - best["test_balanced_error"]
@@ -363,12 +352,12 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
     to_estimate = settings.test_prior == "em" and trained is not None
     to_measure = settings.evaluate == "global" and len(test.points) > 0
     if not (to_estimate or to_measure):
-        return Outcome(about, {})
+        return about
 
     from scipy.special import softmax  # slow to load, and needed at a run's end only
 
     inputs = np.arange(len(test.inputs), dtype=np.int64) if to_estimate else test.points
-    logits = evaluator.logits(recorder.directory.load_model(name)[0], test, inputs)
+    logits = evaluator.logits(recorder.run.load_model(name)[0], test, inputs)
     posteriors = {BEST: softmax(logits / (temperature or 1), axis=1)}
     if temperature is not None:
         posteriors[UNSCALED] = softmax(logits, axis=1)
@@ -383,81 +372,23 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
             100 * float(np.mean(predicted != test.labels)) if len(predicted) else None
         )
     if not to_measure:
-        return Outcome(about, {})
+        return about
     if best["round"] == last["round"]:
         posteriors[LAST] = posteriors.get(UNSCALED, posteriors[BEST])
     else:
-        logits = evaluator.logits(recorder.directory.load_model(LAST_MODEL)[0], test)
+        logits = evaluator.logits(recorder.run.load_model(LAST_MODEL)[0], test)
         posteriors[LAST] = softmax(logits, axis=1)
-    measured: dict[str, Measured] = {
-        key: {"round": (last if key == LAST else best)["round"], **measures(rows, test.labels)}
+    measured = {
+        key: Measured(round=(last if key == LAST else best)["round"], **measures(rows, test.labels))
         for key, rows in posteriors.items()
     }
-    about |= {key: measured[BEST][key] for key in NUMBERS if key != "error"}
+    about |= measured[BEST].model_dump(include={*NUMBERS} - {"error"})
     about["ece_bins"] = BINS
     if 0 < num_shares <= len(test.labels):
         wrong = posteriors[BEST].argmax(axis=1) != test.labels
         drawn = stream(settings.seed, "test shares").permutation(len(wrong))
         shares = np.array_split(wrong[drawn], num_shares)
         about["test_error_by_share"] = [100 * float(share.mean()) for share in shares]
-    about["measures"] = {
-        key: {part: value for part, value in one.items() if part not in DETAILS}
-        for key, one in measured.items()
-    }
-    return Outcome(about, measured)
-
-
-def finish_measures(
-    recorder: Recorder,
-    shares: ShareCheck,
-    trained: Floats | None,
-    num_clients: int,
-    of_split: Sequence[str],
-) -> dict[str, Any]:
-    """Write ``measures.json`` (:func:`measure_models`); returns the summary's entries, with the
-    warnings ``of_split`` first."""
-    outcome = measure_models(recorder, trained, num_clients)
-    if outcome.measures:
-        recorder.directory.write_json(MEASURES, outcome.measures, indent=None)
-    of_training = training_warnings(recorder.lines, recorder.settings.method)
-    warnings = [*of_split, *of_training.values(), shares.warning(trained)]
-    if BEST in outcome.measures:
-        best = outcome.measures[BEST]
-        model, matrix = f"The model of round {best['round']}", np.asarray(best["confusion"])
-        warnings.append(one_class_warning(matrix, shares.class_names, model, "test points"))
-        if warnings[-1]:
-            log(WARNING, "%s", warnings[-1])
-    return {**outcome.summary, "warnings": [text for text in warnings if text]}
-
-
-class ShareCheck:
-    """Compares the class shares of the server's labeled points with the priors trained for."""
-
-    def __init__(
-        self, recorder: Recorder, of_server: LabeledPoints | None, class_names: tuple[str, ...]
-    ) -> None:
-        self.class_names = class_names
-        self._settings = recorder.settings
-        evaluator = recorder.evaluator
-        parts = {
-            "server's labeled points": of_server,
-            "validation points": evaluator and evaluator.validation,
-            "test points": evaluator and evaluator.test,
-        }
-        self._counts = {name: self._count(data.labels) for name, data in parts.items() if data}
-        self._said = False
-
-    def warning(self, prior: Floats | None) -> str | None:
-        """The warning for the priors ``(K,)`` trained for, logged once; None if all is well."""
-        if prior is None:
-            return None
-        advice = "set test-prior if these are the class shares to come"
-        estimates = self._settings.test_prior == "em"
-        warning = shares_warning(self._counts, prior, self.class_names, "" if estimates else advice)
-        if warning and not self._said:
-            log(WARNING, "%s", warning)
-            self._said = True
-        return warning
-
-    def _count(self, labels: Ints) -> Ints:
-        return class_counts(labels, len(self.class_names))
+    about["measures"] = {key: one.model_dump(exclude={*DETAILS}) for key, one in measured.items()}
+    recorder.run.store(measures=measured)
+    return about

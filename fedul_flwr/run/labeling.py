@@ -13,20 +13,23 @@ from flwr.serverapp import Grid
 from fedul_flwr.arrays import Arrays
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.label_files import XCLP
+from fedul_flwr.data.run_files.parts import LabelScore
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.bases import build_base
 from fedul_flwr.federated.strategy import Strategy, validate
 from fedul_flwr.learning.device import choose_device
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.run import setup
-from fedul_flwr.run.measures import one_class_warning, score_labels
+from fedul_flwr.run.callbacks import Callbacks
+from fedul_flwr.run.measures import score_labels
 from fedul_flwr.run.resolve_settings import prepare
 from fedul_flwr.run.server_data import open_server_data
 from fedul_flwr.run.setup import start_elsewhere
-from fedul_flwr.run.split_report import show_split, split_warnings
-from fedul_flwr.run.summary import draw_pictures, write_labeling_summary
+from fedul_flwr.run.split_report import show_split, split_warnings, write_reports
+from fedul_flwr.run.summary import summarize_labels
+from fedul_flwr.run.warnings import one_class_warning
 
 
 class LabelingStrategy(Strategy):
@@ -42,48 +45,49 @@ class LabelingStrategy(Strategy):
         """Lead the phases at whose end clients write their labels."""
 
 
-def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
+def label(grid: Grid, settings: RunConfig, run: Run, callbacks: Callbacks) -> None:
     """Let clients label their points; write the labels' scores and other results."""
-    labeled = (directory.path / store.SUMMARY).exists()
-    if labeled and settings.resume and not directory.plots.exists():
-        draw_pictures(directory)
+    if run.finished and settings.resume and not run.plots.exists():
+        callbacks.end(run.outcome.entries)
         return
-    if labeled or settings.resume:
+    if run.finished or settings.resume:
         raise UserError(
-            f"{directory.path} holds a run already, and method {settings.method!r} has no rounds "
+            f"{run.path} holds a run already, and method {settings.method!r} has no rounds "
             "to go on with: name another output.",
             "run-exists",
         )
     strategy_class: type[LabelingStrategy] = find_method(settings.method).strategy_class
     validate(settings)
-    data, nodes = setup.open_data(grid, settings, directory)
+    data, nodes = setup.open_data(grid, settings, run)
     began = time.time()  # without what is done once, such as features of a data set
-    run = prepare(settings, data)
-    settings, model = run.settings, run.model
+    prepared = prepare(settings, data)
+    settings, model = prepared.settings, prepared.model
     weights: Arrays = {}
     if model is not None:
         setup.start_elsewhere(model, settings, data.shape.class_names)
         weights = dump_arrays(model)
-    directory.remove_clients()
-    for_clients = setup.client_setup(settings, data, directory)
+    run.remove_clients()
+    for_clients = setup.client_setup(settings, data, run)
     strategy = strategy_class(settings, build_base(settings), for_clients, nodes=nodes)
-    setup.write_scaling_once_known(strategy, directory, data, run.scaling)
-    setup.describe(directory, settings, data, None, model, grid)
-    warnings = show_split(directory, data, settings)
+    setup.write_scaling_once_known(strategy, run, data, prepared.scaling)
+    setup.describe(run, settings, data, None, model, grid)
+    warnings = show_split(run, data, settings)
     strategy.label(grid, weights)
-    setup.write_federation(directory, strategy, data)
+    write_reports(run, strategy.registry.reports, data)
     names = data.shape.class_names
-    scores = score_labels(directory.clients, setup.label_truths(data), len(names))
-    if scores:
-        directory.write_json(store.LABELS, scores)
-    if XCLP in scores.get("sources", {}) and "confusion" in scores["sources"][XCLP]:
-        matrix = np.asarray(scores["sources"][XCLP]["confusion"])
-        text = one_class_warning(matrix, names, "Propagation across clients", "scored points")
+    scores = score_labels(run.memory, setup.label_truths(data), len(names))
+    if scores.sources:
+        run.store(labels=scores)
+    if matrix := scores.sources.get(XCLP, LabelScore()).confusion:
+        text = one_class_warning(
+            np.asarray(matrix), names, "Propagation across clients", "scored points"
+        )
         if text:
             log(WARNING, "%s", text)
             warnings.append(text)
     about = {"num_clients": len(nodes), "warnings": warnings, "seconds_total": time.time() - began}
-    write_labeling_summary(directory, settings, strategy.record, scores, about)
+    summarize_labels(run, settings, strategy.record, about)
+    callbacks.end(run.outcome.entries)
 
 
 # Refuse a simulation that cannot begin, before Flower is started for it.

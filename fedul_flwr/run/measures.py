@@ -7,23 +7,21 @@ and 1, NLL is in nats, and the Brier score is between 0 and 2.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors.numpy import load_file
 
 from fedul_flwr.arrays import Floats, Ints
-from fedul_flwr.config.methods import METHODS
 from fedul_flwr.data.run_files.label_files import (
     SOURCES,
     file_name,
     pseudo_labels_file,
     read_labels,
 )
+from fedul_flwr.data.run_files.parts import ClientScore, Coverage, LabelScore, LabelScores
 from fedul_flwr.data.split import LabelTruth, SetTruth
 from fedul_flwr.data.types import UNLABELED, Propagated
 from fedul_flwr.federated.messages import PRIOR_FIT
@@ -35,10 +33,8 @@ DETAILS = ("confusion", "reliability")
 NUMBERS = ("error", "balanced_accuracy", "auc", "ece", "nll", "brier")
 """Entries of :func:`measures` that are one number."""
 
-Measured = dict[str, Any]
 
-
-def measures(probabilities: Floats, labels: Ints) -> Measured:
+def measures(probabilities: Floats, labels: Ints) -> dict[str, Any]:
     """All measures of predictions: a point gets the class of its largest probability.
 
     Parameters
@@ -62,7 +58,7 @@ def measures(probabilities: Floats, labels: Ints) -> Measured:
     num_classes = probabilities.shape[1]
     predicted = probabilities.argmax(axis=1)
     matrix = confusion(labels, predicted, num_classes)
-    measured: Measured = {
+    measured: dict[str, Any] = {
         "points": len(labels),
         "error": 100 * float(np.mean(predicted != labels)),
         **per_class(matrix),
@@ -141,7 +137,7 @@ def prior_error(matrix: Ints, prior: Floats) -> float | None:
     return float(np.average(100 - recalls(matrix)[occurs], weights=prior[occurs]))
 
 
-def per_class(matrix: Ints) -> Measured:
+def per_class(matrix: Ints) -> dict[str, Any]:
     """``balanced_accuracy``, ``recall`` and ``precision`` of a confusion matrix."""
     return {
         "balanced_accuracy": balanced_accuracy(matrix),
@@ -277,7 +273,7 @@ def risk_coverage(confidence: Floats, right: Floats, at: int = 100) -> tuple[Flo
     return counts / len(order), 100 * (1 - errors[counts - 1] / counts)
 
 
-def score_labels(folder: Path, truths: Sequence[LabelTruth], num_classes: int) -> dict[str, Any]:
+def score_labels(folder: Path, truths: Sequence[LabelTruth], num_classes: int) -> LabelScores:
     """Compare the files of labels of a simulation's clients with true labels.
 
     Only new points count if there are some (``labels.new-fraction``), else all unlabeled ones.
@@ -300,7 +296,8 @@ def score_labels(folder: Path, truths: Sequence[LabelTruth], num_classes: int) -
         }
         if labels:
             sources[source] = _scored(labels, num_classes)
-    return {"points": "new" if only_new else "unlabeled", "sources": sources} if sources else {}
+    points = "new" if only_new else "unlabeled"
+    return LabelScores(points=points, sources=sources) if sources else LabelScores()
 
 
 def score_pseudo_labels(
@@ -340,29 +337,28 @@ def _of_truth(file: Path, truth: LabelTruth, *, only_new: bool) -> tuple[Propaga
     return chosen, truth.labels[positions[counts]]
 
 
-def _scored(labels: Mapping[int, tuple[Propagated, Ints]], num_classes: int) -> dict[str, Any]:
+def _scored(labels: Mapping[int, tuple[Propagated, Ints]], num_classes: int) -> LabelScore:
     assigned = np.concatenate([propagated.labels for propagated, _ in labels.values()])
     confidence = np.concatenate([propagated.confidence for propagated, _ in labels.values()])
     truth = np.concatenate([true for _, true in labels.values()])
     overall = score(assigned, truth)
     if overall is None:
-        return {"clients": []}
+        return LabelScore(clients=[])
     is_labeled = truth != UNLABELED
     matrix = confusion(truth[is_labeled], assigned[is_labeled], num_classes)
     shares, errors = risk_coverage(
         confidence[is_labeled], (assigned == truth)[is_labeled].astype(np.float64)
     )
-    return {
-        **overall._asdict(),
-        **per_class(matrix),
-        "confusion": matrix.tolist(),
-        "coverage": {"share": shares.tolist(), "error": errors.tolist()},
-        "clients": [
-            {"id": client, **propagated._asdict()}
+    return LabelScore(
+        **{**overall._asdict(), **per_class(matrix)},
+        confusion=matrix.tolist(),
+        coverage=Coverage(share=shares.tolist(), error=errors.tolist()),
+        clients=[
+            ClientScore(id=client, **propagated._asdict())
             for client, (labels_here, true) in labels.items()
             if (propagated := score(labels_here.labels, true)) is not None
         ],
-    }
+    )
 
 
 def score_priors(folder: Path, server_round: int, truths: Sequence[SetTruth]) -> dict[str, Any]:
@@ -385,127 +381,3 @@ def score_priors(folder: Path, server_round: int, truths: Sequence[SetTruth]) ->
 def _distances(pairs: Sequence[tuple[Floats, Floats]]) -> Floats:
     """Total variation distances of all rows of all pairs."""
     return np.concatenate([np.abs(one - other).sum(axis=1) / 2 for one, other in pairs])
-
-
-FAR = 0.1
-"""Total variation distance from which class shares are far from class priors."""
-CHANCE = 0.001
-"""They must also be farther than samples of as many points are in this fraction of cases."""
-_SAMPLES = 10_000
-ONE_CLASS, OTHERS = 0.95, 0.1
-"""A model predicts one class alone if it does for this fraction of points or more, and at most
-this fraction of the points of other classes rightly."""
-
-
-def training_warnings(lines: Sequence[Mapping[str, Any]], method: str) -> dict[str, str]:
-    """Warnings about rounds in which nothing, or no pseudo label, was learned by a method."""
-    built_in = METHODS.get(method)
-    if built_in is not None and built_in.idle:
-        return {}
-    words = {
-        "confident_share": "No point reached the threshold of confidence in {rounds}: no confident "
-        "prediction was trained on. A lower threshold would change that."
-        if built_in
-        else "No confident point was counted in {rounds}: none reached the threshold, or the "
-        "method's objective does not count them (confidence.add).",
-        "loss": "The loss was 0 in {rounds}: no gradient trained the model.",
-        "update_norm": "The weights did not change in {rounds}: nothing was learned.",
-    }
-    warnings = {}
-    for key, text in words.items():
-        values = {int(line["round"]): line[key] for line in lines if line.get(key) is not None}
-        zero = [number for number, value in values.items() if value == 0]
-        # A new model is confident about no point: that alone is no fault.
-        if zero and (key != "confident_share" or 2 * len(zero) >= len(values)):
-            warnings[key] = text.format(rounds=_rounds_of(zero, len(lines)))
-    return warnings
-
-
-_WAITED = 10.0
-"""Seconds of waiting for evaluations from which a run says so."""
-
-
-def slow_evaluation(lines: Sequence[Mapping[str, Any]]) -> str:
-    """A sentence that proposes `evaluate-every`, if evaluations take longer than training."""
-    waited = sum(line.get("seconds_waiting") or 0.0 for line in lines)
-    trained = [line["seconds"] - (line.get("seconds_waiting") or 0.0) for line in lines]
-    evaluated = [s for line in lines if (s := line.get("seconds_evaluation")) is not None]
-    if waited < _WAITED or not evaluated or fmean(evaluated) <= fmean(trained):
-        return ""
-    every = math.ceil(fmean(evaluated) / max(fmean(trained), 1e-9))
-    return (
-        f"An evaluation takes {fmean(evaluated):.1f} s and the rest of a round "
-        f"{fmean(trained):.1f} s: rounds have waited {waited:.0f} s for evaluations. "
-        f"evaluate-every = {max(every, 2)} would take less time."
-    )
-
-
-def _rounds_of(rounds: Sequence[int], total: int) -> str:
-    """``all 30 rounds``, ``round 7 of 30`` or ``24 of 30 rounds (7 to 30)``."""
-    if len(rounds) == total > 1:
-        return f"all {total} rounds"
-    if len(rounds) == 1:
-        return f"round {rounds[0]}"
-    return f"{len(rounds)} of {total} rounds (between {rounds[0]} and {rounds[-1]})"
-
-
-def distance(counts: Ints, prior: Floats) -> float:
-    """Total variation distance of class shares from class priors, both ``(K,)``: in [0, 1].
-
-    It is the largest difference of the probabilities of any group of classes.
-    """
-    return float(np.abs(counts / counts.sum() - prior).sum() / 2)
-
-
-def is_far(counts: Ints, prior: Floats) -> bool:
-    """Whether points with class ``counts`` have other class priors than ``prior``, and not nearly.
-
-    Their distance is above :data:`FAR`, and chance alone does not explain it: of samples drawn by
-    ``prior``, with as many points, less than :data:`CHANCE` are that far (Monte Carlo test with
-    fixed seed).
-    """
-    gap = distance(counts, prior)
-    if gap <= FAR:
-        return False
-    total = int(counts.sum())
-    drawn = np.random.default_rng(0).multinomial(total, prior, _SAMPLES)
-    distances = np.abs(drawn / total - prior).sum(axis=1) / 2
-    return bool(np.mean(distances >= gap) < CHANCE)
-
-
-def shares_warning(
-    parts: Mapping[str, Ints], prior: Floats, class_names: Sequence[str], advice: str
-) -> str | None:
-    """A warning if points have class shares far from the class priors that is trained for."""
-    far = {name: n for name, n in parts.items() if n.sum() and is_far(n, prior)}
-    if not far:
-        return None
-    parts_far = [f"the {name} by {distance(n, prior):.0%}" for name, n in far.items()]
-    names = " and ".join(filter(None, [", ".join(parts_far[:-1]), parts_far[-1]]))
-    worst = max(far, key=lambda name: np.abs(far[name] / far[name].sum() - prior).max())
-    shares = far[worst] / far[worst].sum()
-    k = int(np.abs(shares - prior).argmax())
-    return (
-        f"Class shares differ from the class priors that the model is trained for: {names} (total "
-        f"variation distance). Most of all, class {class_names[k]!r} has {shares[k]:.0%} of the "
-        f"{worst} and a prior of {prior[k]:.0%}. The error over all points then depends mostly on "
-        f"the frequent classes{': ' if advice else ''}{advice}."
-    )
-
-
-def one_class_warning(
-    matrix: Ints, class_names: Sequence[str], model: str, points: str
-) -> str | None:
-    """A warning if a model predicts one class for nearly all points, and others hardly rightly."""
-    predicted = matrix.sum(axis=0)[: len(matrix)]
-    k = int(predicted.argmax())
-    others = matrix.sum() - matrix[k].sum()
-    right = matrix.diagonal().sum() - matrix[k, k]
-    if not others or predicted[k] < ONE_CLASS * matrix.sum() or right > OTHERS * others:
-        return None
-    return (
-        f"{model} predicts class {class_names[k]!r} for {predicted[k] / matrix.sum():.0%} of the "
-        f"{points} ({matrix[k].sum() / matrix.sum():.0%} are of it), and {right / others:.0%} of "
-        "the points of other classes rightly: look at balanced accuracy and recalls, not at the "
-        "error alone."
-    )

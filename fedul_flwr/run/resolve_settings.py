@@ -16,7 +16,7 @@ from fedul_flwr.config.auto_settings import (
     resolve_standardize,
     with_auto_values,
 )
-from fedul_flwr.config.base import AUTO, load_reference, setting_error
+from fedul_flwr.config.base import AUTO, Scalar, load_reference, setting_error
 from fedul_flwr.config.method_settings import FedULSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
@@ -24,8 +24,7 @@ from fedul_flwr.config.shared import PLATEAUS, ModelOptions
 from fedul_flwr.config.trusted_modules import name_again, require_trusted_modules
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.columns import Columns, unnamed_columns
-from fedul_flwr.data.run_files.records import read_config, saved_model
-from fedul_flwr.data.run_files.store import BEST_MODEL
+from fedul_flwr.data.run_files.run import BEST_MODEL, Run
 from fedul_flwr.data.standardize import SharedScaling
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
@@ -43,14 +42,15 @@ _FEATURES = "xclp-predict.features"
 
 def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     """``overrides`` plus settings for features from an earlier run's model."""
-    saved, _ = read_config(directory)
+    run = Run.read(directory)
+    saved = run.settings
     if not (directory / BEST_MODEL).is_file():
         raise UserError(
             f"--model {directory}: the run holds no {BEST_MODEL}.",
             "model-missing",
             option="--model",
         )
-    used = {"model": saved_model(directory, saved)}
+    used: dict[str, Scalar] = {"model": run.model}
     if saved.get("features"):
         used["features"] = saved["features"]
     require_trusted_modules(directory, used, name_again(used), overrides)

@@ -24,9 +24,9 @@ from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.config.shared import HUB, PRETRAINED, is_function, name_texts, split_side
 from fedul_flwr.config.trusted_modules import remember_run
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, run_columns, unnamed_columns
-from fedul_flwr.data.run_files import store
-from fedul_flwr.data.run_files.records import recorded_clients
-from fedul_flwr.data.run_files.store import BEST_MODEL, describe_environment
+from fedul_flwr.data.run_files.parts import DataInfo, Disclosed, Disclosures
+from fedul_flwr.data.run_files.run import BEST_MODEL, SPLIT, Run
+from fedul_flwr.data.run_files.store import describe_environment
 from fedul_flwr.data.safe_files import require_whole, write_atomically
 from fedul_flwr.data.split import LabelTruth, SetTruth
 from fedul_flwr.data.standardize import Moments, Scaling, SharedScaling, constant_scaling
@@ -46,10 +46,7 @@ from fedul_flwr.learning.plan import precision_of
 from fedul_flwr.models.parts import Extended
 from fedul_flwr.models.resnets import TorchvisionModel, pretrained_arrays
 from fedul_flwr.run.server_data import ServerData, open_server_data
-from fedul_flwr.run.split_report import write_reports
 
-CONTENT = "content"
-"""Entry of ``config.json``: digests of the files with data, by the setting that names them."""
 _DATA_FILES = ("dataset", "server.dataset", "columns", "labels.split")
 
 
@@ -175,27 +172,25 @@ def _read(source: str) -> dict[str, Tensor]:
 
 
 def open_data(
-    grid: Grid, settings: RunConfig, directory: store.RunDirectory
+    grid: Grid, settings: RunConfig, run: Run
 ) -> tuple[ServerData, dict[int, int | None]]:
     """The server's data, split over the nodes if these bring none of their own; and the nodes."""
     if settings.resume:
-        then = directory.read_json(store.CONFIG).get(CONTENT, {})
-        for setting in changed_content(then, user_content(settings, _DATA_FILES)):
-            why = f"its files have changed since the run in {directory.path} began: restore them"
+        for setting in changed_content(run.content, user_content(settings, _DATA_FILES)):
+            why = f"its files have changed since the run in {run.path} began: restore them"
             value = settings.value(setting)
             raise setting_error(setting, value, why, "result-of-other-settings")
     data = open_server_data(settings)
     nodes, own_data = find_nodes(grid, settings)
-    clients = recorded_clients(directory.path) if settings.resume and not own_data else None
+    clients = run.data.num_clients if settings.resume and not own_data else None
     if clients not in (None, len(nodes)):
         raise UserError(
-            f"The run in {directory.path} has {clients} clients and cannot go on with "
-            f"{len(nodes)}: "
+            f"The run in {run.path} has {clients} clients and cannot go on with {len(nodes)}: "
             f"resume it with num-supernodes = {clients}.",
             "number-of-clients",
         )
     data = data.without_split(settings) if own_data else data.split_over(len(nodes), settings)
-    data.save_split(directory.path / store.SPLIT)
+    data.save_split(run.path / SPLIT)
     return data, nodes
 
 
@@ -206,16 +201,16 @@ def start_elsewhere(model: nn.Module, settings: RunConfig, class_names: Sequence
         log(INFO, "Weights from %s; fresh: %s", source, ", ".join(fresh) or "none")
 
 
-def client_setup(settings: RunConfig, data: ServerData, directory: store.RunDirectory) -> Content:
+def client_setup(settings: RunConfig, data: ServerData, run: Run) -> Content:
     """Setup for clients; in a simulation it has the paths of their data and their state."""
     files = data.files(find_method(settings.method).data)
     if files:
-        files["memory"] = str(directory.clients)
+        files["memory"] = str(run.memory)
     return setup_content(settings, data.shape, files)
 
 
 def describe(
-    directory: store.RunDirectory,
+    run: Run,
     settings: RunConfig,
     data: ServerData,
     prior: Floats | None,
@@ -229,57 +224,49 @@ def describe(
     del flat["resume"]
     if data.split is None and not data.client_data:
         sent = [
-            {"what": entry.part.says, "reader": entry.part.reader, "often": entry.often}
+            Disclosed(what=entry.part.says, reader=entry.part.reader, often=entry.often)
             for entry in disclosures(settings)
         ]
-        disclosed = {"settings": digest, "sent": sent, "unprotected": [*unprotected(settings)]}
-        directory.write_json(store.DISCLOSURES, disclosed)
-    names, columns = list(data.shape.class_names), data.shape.columns
-    if columns is not None and not (directory.path / COLUMNS_FILE).exists():
-        (directory.path / COLUMNS_FILE).write_text(columns.to_json(), encoding="utf-8")
-    directory.write_json(
-        store.CONFIG,
-        {
-            "settings": flat,
-            CONTENT: user_content(settings, _DATA_FILES),
-            "data": {
-                "input_shape": list(data.shape.input_shape),
-                "columns": None if columns is None else columns.features,
-                "num_classes": len(names),
-                "class_names": names,
-                "num_clients": data.num_clients,
-                "test_prior": None if prior is None else prior.tolist(),
-            },
-        },
+        not_protected = [*unprotected(settings)]
+        run.store(disclosures=Disclosures(settings=digest, sent=sent, unprotected=not_protected))
+    names, columns = data.shape.class_names, data.shape.columns
+    if columns is not None and not (run.path / COLUMNS_FILE).exists():
+        (run.path / COLUMNS_FILE).write_text(columns.to_json(), encoding="utf-8")
+    of_data = DataInfo(
+        input_shape=data.shape.input_shape,
+        columns=None if columns is None else tuple(columns.features),
+        num_classes=len(names),
+        class_names=names,
+        num_clients=data.num_clients,
+        test_prior=None if prior is None else tuple(prior.tolist()),
     )
-    remember_run(directory.path, flat)
+    run.store(settings=flat, content=user_content(settings, _DATA_FILES), data=of_data)
+    remember_run(run.path, flat)
     arithmetic = None if model is None else _arithmetic(settings, model)
     about: dict[str, Any] = {"arithmetic": arithmetic}
     about["started"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     if isinstance(grid, PackingGrid):
         about["flower_run"] = str(grid.run.run_id)
-    directory.write_json(store.ENVIRONMENT, describe_environment() | about)
+    run.store(environment=describe_environment() | about)
 
 
-def earlier_scaling(
-    directory: store.RunDirectory, data: ServerData, settings: RunConfig
-) -> Scaling | None:
+def earlier_scaling(run: Run, data: ServerData, settings: RunConfig) -> Scaling | None:
     """What clients of a run that resumes have pooled before; None if they have not, or need not.
 
     The first attempt may have pooled them even if no round was complete.
     """
-    pooled = scaling_file(directory.path, data.shape)
+    pooled = scaling_file(run.path, data.shape)
     if settings.standardize != "federation" or not (settings.resume and pooled.exists()):
         return None
-    columns = run_columns(directory.path, pooled.name)
-    trained = (directory.path / LAST_MODEL).exists()
+    columns = run_columns(run.path, pooled.name)
+    trained = (run.path / LAST_MODEL).exists()
     if not trained and (not columns.has_constants or columns == data.shape.columns):
         return None
     return constant_scaling(columns)
 
 
 def write_scaling_once_known(
-    strategy: Strategy, directory: store.RunDirectory, data: ServerData, shared: SharedScaling
+    strategy: Strategy, run: Run, data: ServerData, shared: SharedScaling
 ) -> None:
     """Let a run keep the scaling by all points in ``shared``, and in a file for predictions.
 
@@ -289,7 +276,7 @@ def write_scaling_once_known(
 
     def keep(scaling: Scaling, moments: Moments) -> None:
         shared.value = scaling
-        write_scaling(directory, data, scaling, moments, strategy.settings.missing)
+        write_scaling(run, data, scaling, moments, strategy.settings.missing)
 
     for stage in strategy.stages:
         if isinstance(stage, ColumnScaling.server):
@@ -297,7 +284,7 @@ def write_scaling_once_known(
 
 
 def write_scaling(
-    directory: store.RunDirectory,
+    run: Run,
     data: ServerData,
     scaling: Scaling,
     moments: Moments | None = None,
@@ -308,7 +295,7 @@ def write_scaling(
     columns = columns.scaled_by(scaling.means.tolist(), scaling.scales.tolist())
     if moments is not None and not data.shape.num_features:
         columns = columns.filled_by(moments.means.tolist(), missing)
-    write_atomically(scaling_file(directory.path, data.shape), columns.to_json())
+    write_atomically(scaling_file(run.path, data.shape), columns.to_json())
 
 
 def scaling_file(directory: Path, shape: DataShape) -> Path:
@@ -323,14 +310,6 @@ def _arithmetic(settings: RunConfig, model: nn.Module) -> str | None:
     except UserError:
         return None
     return str(choose_dtype(precision_of(settings), model, device)).removeprefix("torch.")
-
-
-def write_federation(directory: store.RunDirectory, strategy: Strategy, data: ServerData) -> None:
-    """Write ``federation.json``: the reports of all clients."""
-    reports = strategy.registry.reports
-    for report in reports:
-        data.complete(report)
-    write_reports(directory, reports, data)
 
 
 def set_truths(data: ServerData) -> list[SetTruth]:

@@ -10,7 +10,8 @@ from flwr.common import log
 
 from fedul_flwr.arrays import Ints
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.run_files import store
+from fedul_flwr.data.run_files.records import Federation
+from fedul_flwr.data.run_files.run import SPLIT_PICTURE, Run
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.split import SetTruth, label_scenario
 from fedul_flwr.data.types import class_counts
@@ -58,46 +59,42 @@ def split_warnings(data: ServerData, settings: RunConfig) -> list[str]:
     return said
 
 
-def show_split(directory: store.RunDirectory, data: ServerData, settings: RunConfig) -> list[str]:
+def show_split(run: Run, data: ServerData, settings: RunConfig) -> list[str]:
     """Write ``federation.json`` of a new run's split, with ``figures = "all"`` its picture too, and
     log its warnings."""
     said = split_warnings(data, settings)
     for text in said:
         log(WARNING, "%s", text)
-    if data.split is None or data.source is None or (directory.path / store.FEDERATION).exists():
+    if data.split is None or data.source is None or run.federation is not None:
         return said
     reports = [
         ClientReport(number, num_points=len(client.points))
         for number, client in enumerate(data.split.clients)
     ]
-    for report in reports:
-        data.complete(report)
-    write_reports(directory, reports, data)
+    write_reports(run, reports, data)
     if settings.figures == "all":
-        _draw(directory)
+        _draw(run)
     return said
 
 
-def write_reports(
-    directory: store.RunDirectory, reports: Sequence[ClientReport], data: ServerData
-) -> None:
-    """Write ``federation.json``."""
-    clients, names = [vars(report) for report in reports], list(data.shape.class_names)
-    about = {"clients": clients, "class_names": names}
-    directory.write_json(store.FEDERATION, about, indent=None)  # there may be thousands of clients
+def write_reports(run: Run, reports: Sequence[ClientReport], data: ServerData) -> None:
+    """Write ``federation.json``, with what a simulation knows of its clients."""
+    for report in reports:
+        data.complete(report)
+    clients, names = [vars(report) for report in reports], data.shape.class_names
+    run.store(federation=Federation.model_validate({"clients": clients, "class_names": names}))
 
 
-def _draw(directory: store.RunDirectory) -> None:
-    from fedul_flwr.data.run_files.records import read_run
+def _draw(run: Run) -> None:
     from fedul_flwr.results.figure_style import draw
     from fedul_flwr.results.plots import priors_figure
 
     try:
-        picture = draw(priors_figure(read_run(directory.path)), "png")
+        picture = draw(priors_figure(run), "png")
     except Exception as error:  # of matplotlib or its fonts: training needs no picture
         log(WARNING, "There is no picture of the split: %s", error)
     else:
-        write_atomically(directory.path / store.SPLIT_PICTURE, picture)
+        write_atomically(run.path / SPLIT_PICTURE, picture)
 
 
 def _counts(labels: Ints, data: ServerData) -> Ints:

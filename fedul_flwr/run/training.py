@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from logging import INFO, WARNING
+from logging import INFO
 from statistics import fmean
 from typing import Any
 
@@ -15,51 +15,46 @@ import numpy as np
 from flwr.app import ArrayRecord
 from flwr.common import log
 from flwr.serverapp import Grid
-from flwr.serverapp.exception import PrivacyBudgetExhausted
 from torch import nn
 
-from fedul_flwr.arrays import Arrays, Floats
+from fedul_flwr.arrays import Arrays, Floats, Ints
 from fedul_flwr.config.methods import find_method, is_ours
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
-from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.records import LOSSES, Figures, refuse_other_keys
-from fedul_flwr.data.run_files.store import BEST_MODEL
+from fedul_flwr.data.run_files.run import (
+    BEST_MODEL,
+    HAS_STATE,
+    METRICS,
+    TRAINED_FOR,
+    Run,
+    state_file,
+)
 from fedul_flwr.data.seeds import draws_of, seed_draws
 from fedul_flwr.data.standardize import ScaledInputs
+from fedul_flwr.data.types import class_counts
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.bases import build_base
 from fedul_flwr.federated.combine import update_norm
-from fedul_flwr.federated.messages import to_arrays, to_record
+from fedul_flwr.federated.messages import client_label, to_arrays, to_record
 from fedul_flwr.federated.payload import OF_ALL, reports_of
 from fedul_flwr.federated.policies import LabelStages
 from fedul_flwr.federated.resume import go_on, state_of
 from fedul_flwr.federated.server_training import ServerTrainer
-from fedul_flwr.federated.stage import Finished
+from fedul_flwr.federated.stage import Finished, RunEndsError, ServerStage
 from fedul_flwr.federated.stages.columns import scaling_values
 from fedul_flwr.federated.strategy import Strategy, validate
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.results.model_file import write_model_card
 from fedul_flwr.run import setup
-from fedul_flwr.run.callbacks import Callback, Callbacks
-from fedul_flwr.run.evaluation import (
-    AddRound,
-    Recorder,
-    ShareCheck,
-    finish_measures,
-)
-from fedul_flwr.run.measures import (
-    score_priors,
-    score_pseudo_labels,
-    slow_evaluation,
-    training_warnings,
-)
-from fedul_flwr.run.resolve_settings import prepare
+from fedul_flwr.run.callbacks import Callback, Callbacks, EvaluatedRound
+from fedul_flwr.run.evaluation import Evaluator, Recorder, measure_models
+from fedul_flwr.run.measures import score_priors, score_pseudo_labels
+from fedul_flwr.run.resolve_settings import Prepared, prepare
 from fedul_flwr.run.server_data import ServerData
-from fedul_flwr.run.split_report import show_split
-from fedul_flwr.run.summary import draw_pictures, write_summary
+from fedul_flwr.run.split_report import show_split, write_reports
+from fedul_flwr.run.summary import START_ERRORS, summarize
+from fedul_flwr.run.warnings import Warnings
 
 REMEDY = "restore the file from a copy, or begin anew in another output"
-START_ERRORS = ("start_test_error", "start_validation_error")
 _EVERY_LINE = ("round", "seconds", "seconds_fit", "bytes_up", "bytes_down", "clients", "failures")
 """Keys of a line that numbers belong to in every run."""
 
@@ -76,76 +71,67 @@ class Start:
 
 
 def starting_point(
-    directory: store.RunDirectory,
+    run: Run,
     recorder: Recorder,
     model: nn.Module,
     class_names: Sequence[str],
 ) -> Start:
     """The last complete round of a run that resumes, else the weights of ``model``."""
     resumes = bool(recorder.settings.resume)
-    if not resumes or not (directory.path / LAST_MODEL).exists():
-        rounds = recorder.lines[-1]["round"] if recorder.lines else 0
+    if not resumes or not (run.path / LAST_MODEL).exists():
+        rounds = recorder.run.lines[-1]["round"] if recorder.run.lines else 0
         # Clients' models are evaluated before their round is complete.
         if resumes and rounds > int(recorder.settings.evaluate == "local"):
-            raise _damaged(directory, LAST_MODEL, f"is missing, and {rounds} rounds are complete")
-        directory.replace_metrics([])
-        directory.remove_clients()
-        recorder.lines = []
+            raise _damaged(run, LAST_MODEL, f"is missing, and {rounds} rounds are complete")
+        run.keep_lines([])
+        run.remove_clients()
         setup.start_elsewhere(model, recorder.settings, class_names)
         # What was summed over all clients before round 1: a second sum would tell parts.
-        return Start(dump_arrays(model), 0, directory.load_state(0) if resumes else {})
-    directory.require_whole()
-    arrays, line = directory.load_model(LAST_MODEL)
-    has_state = bool(line.pop(store.HAS_STATE, False))
-    trained_for = line.pop(store.TRAINED_FOR, None)
+        return Start(dump_arrays(model), 0, run.load_state(0) if resumes else {})
+    arrays, line = run.load_model(LAST_MODEL)
+    has_state = bool(line.pop(HAS_STATE, False))
+    trained_for = line.pop(TRAINED_FOR, None)
     prior = None if trained_for is None else np.array(trained_for)
     if not _is_line(line):
-        raise _damaged(directory, LAST_MODEL, "does not say of which round it is")
+        raise _damaged(run, LAST_MODEL, "does not say of which round it is")
     done = int(line["round"])
-    arrays = _fitting(directory, arrays, dump_arrays(model))
-    lines = [stored for stored in recorder.lines if stored["round"] <= done]
-    _check_lines(directory, lines, done)
-    state = directory.load_state(done)
+    arrays = _fitting(run, arrays, dump_arrays(model))
+    lines = [stored for stored in recorder.run.lines if stored["round"] <= done]
+    _check_lines(run, lines, done)
+    state = run.load_state(done)
     if has_state and not state:
-        raise _damaged(directory, store.state_file(done), "is missing")
-    recorder.lines = lines
-    directory.replace_metrics(lines)
+        raise _damaged(run, state_file(done), "is missing")
+    run.require_whole(besides=(LAST_MODEL, state_file(done)))
+    run.keep_lines(lines)
     if len(lines) < done:
         # The run was interrupted after training and before evaluating this round.
         recorder.record(line, arrays, state, prior=prior)
     return Start(arrays, done, state, prior)
 
 
-def is_summarized(directory: store.RunDirectory, done: int) -> bool:
+def is_summarized(run: Run, done: int) -> bool:
     """Whether a run of ``done`` rounds has its summary and its pictures."""
-    if not (directory.path / store.SUMMARY).exists() or not directory.plots.exists():
-        return False
-    rounds = directory.read_json(store.SUMMARY).get("rounds")
-    return isinstance(rounds, int) and rounds >= done
+    return run.finished and run.plots.exists() and (run.outcome.rounds or 0) >= done
 
 
-class _StageEndsError(Exception):
-    """Ends a run where a stage says so; the text says why."""
-
-
-def _fitting(directory: store.RunDirectory, arrays: Arrays, wanted: Arrays) -> Arrays:
+def _fitting(run: Run, arrays: Arrays, wanted: Arrays) -> Arrays:
     for name, array in wanted.items():
         stored = arrays.get(name)
         if stored is None or (stored.shape, stored.dtype) != (array.shape, array.dtype):
             how = f"is of another model: array {name!r} must be {array.dtype} {array.shape}"
-            raise _damaged(directory, LAST_MODEL, how)
+            raise _damaged(run, LAST_MODEL, how)
     return {name: arrays[name] for name in wanted}
 
 
-def _check_lines(directory: store.RunDirectory, lines: list[dict[str, Any]], done: int) -> None:
+def _check_lines(run: Run, lines: list[dict[str, Any]], done: int) -> None:
     rounds = [line["round"] for line in lines]
     # Of the last round the evaluation may be missing.
     if rounds not in (list(range(1, done + 1)), list(range(1, done))):
         missing = sorted(set(range(1, done)) - set(rounds)) or rounds[:1]
-        raise _damaged(directory, store.METRICS, f"does not have round {missing[0]} once")
+        raise _damaged(run, METRICS, f"does not have round {missing[0]} once")
     for line in lines:
         if not _is_line(line):
-            raise _damaged(directory, store.METRICS, f"lacks values of round {line['round']}")
+            raise _damaged(run, METRICS, f"lacks values of round {line['round']}")
 
 
 def _is_line(line: Mapping[str, Any]) -> bool:
@@ -154,99 +140,128 @@ def _is_line(line: Mapping[str, Any]) -> bool:
     return are_numbers and isinstance(line["round"], int) and line["round"] >= 1
 
 
-def _damaged(directory: store.RunDirectory, name: str, how: str) -> UserError:
-    return UserError(f"{directory.path / name} {how}: {REMEDY}.", "file-damaged")
+def _damaged(run: Run, name: str, how: str) -> UserError:
+    return UserError(f"{run.path / name} {how}: {REMEDY}.", "file-damaged")
 
 
-def train(
-    grid: Grid,
-    settings: RunConfig,
-    directory: store.RunDirectory,
-    add_round: AddRound,
-    callbacks: Iterable[Callback] = (),
-) -> None:
-    """Train, evaluate, record; ``add_round`` also gets every line of ``metrics.jsonl``."""
-    strategy_class: type[Strategy] = find_method(settings.method).strategy_class
+class FollowingStages(Callback):
+    """Shows evaluated rounds to the stages that look at them."""
+
+    def __init__(self, stages: Iterable[ServerStage]) -> None:
+        self._stages = [stage for stage in stages if stage.follows]
+        self.waits = bool(self._stages)
+
+    def after_round(self, round: EvaluatedRound) -> None:
+        """End the run where a stage does."""
+        if why := self.follow([*round.earlier, round.metrics]):
+            round.stop(why)
+
+    def follow(self, lines: Sequence[Mapping[str, Any]]) -> str | None:
+        """Show all lines so far; why one of them ends the run."""
+        reasons = [stage.follow(lines) for stage in self._stages]
+        return next((reason for reason in reasons if reason), None)
+
+
+def train(grid: Grid, settings: RunConfig, run: Run, callbacks: Callbacks) -> None:
+    """Train, evaluate, record, and let callbacks look at it."""
     validate(settings)
-    data, nodes = setup.open_data(grid, settings, directory)
+    data, nodes = setup.open_data(grid, settings, run)
     began = time.time()  # what is done once, such as features of a data set, is no part of a run
-    run = prepare(settings, data)
-    settings, data, model, of_server = run.settings, run.data, run.model, run.of_server
+    prepared = prepare(settings, data)
+    settings, data, model = prepared.settings, prepared.data, prepared.model
     assert model is not None  # of a method that trains
-    evaluator = data.evaluator(settings, run.learned_from)
-    following = Callbacks(callbacks, settings, directory.path, model)
-    recorder = Recorder(directory, settings, evaluator, add_round, following)
-    shares = ShareCheck(recorder, of_server, data.shape.class_names)
+    evaluator = data.evaluator(settings, prepared.learned_from)
+    recorder = Recorder(run, settings, evaluator, callbacks, model)
     # First: the last round of a run that was killed may have to be evaluated.
-    run.scaling.value = setup.earlier_scaling(directory, data, settings)
-    start = starting_point(directory, recorder, model, data.shape.class_names)
-    done = start.done
-    buffers = {name for name, _ in model.named_buffers() if name in model.state_dict()}
-    for_clients = setup.client_setup(settings, data, directory)
-    if run.scaling.value is not None:
-        for_clients.values |= scaling_values(run.scaling.value)
+    prepared.scaling.value = setup.earlier_scaling(run, data, settings)
+    start = starting_point(run, recorder, model, data.shape.class_names)
     with draws_of(settings.seed, "strategy"):
-        strategy = strategy_class(
-            settings,
-            build_base(settings),
-            for_clients,
-            nodes=nodes,
-            buffers=frozenset(buffers if settings.base != "local" else ()),  # it averages nothing
-            trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
-        )
-        go_on(strategy, start.state, done)
-        seed_draws(settings.seed, "server", done)  # of the next round
-        ends = _follow(strategy, recorder) is not None or done >= settings.num_rounds
-        if ends and is_summarized(directory, done):
+        strategy = _strategy(prepared, nodes, run, start)
+        seed_draws(settings.seed, "server", start.done)  # of the next round
+        stages = FollowingStages(strategy.stages)
+        ends = stages.follow(run.lines) is not None or start.done >= settings.num_rounds
+        if ends and is_summarized(run, start.done):
             raise UserError(
-                f"{directory.path} has finished after {done} rounds; raise num-rounds to train it "
+                f"{run.path} has finished after {start.done} rounds; raise num-rounds to train it "
                 "further, or begin another run if stop-after has ended it.",
                 "run-exists",
             )
-        for line in run.said:
+        rounds = _AfterRound(strategy, recorder, data, start)
+        for line in prepared.said:
             log(INFO, "%s", line)
-        strategy.on_summed = lambda: directory.save_state(done, state_of(strategy))
-        setup.write_scaling_once_known(strategy, directory, data, run.scaling)
-        if settings.standardize == "owner":  # the server's own points, if it has some
-            points = of_server.inputs if of_server is not None else None
-            by = points.by if isinstance(points, ScaledInputs) else data.scaling
-            if by is not None:
-                setup.write_scaling(directory, data, by())
-
-        def trained_for() -> Floats | None:
-            return start.prior if strategy.test_prior is None else strategy.test_prior
-
-        setup.describe(directory, settings, data, trained_for(), model, grid)
-        of_split = show_split(directory, data, settings)
+        setup.describe(run, settings, data, rounds.prior, model, grid)
+        of_split, counts = show_split(run, data, settings), _counts(prepared, evaluator)
+        warnings = Warnings(
+            settings, data.shape.class_names, counts, of_split, lambda: rounds.prior
+        )
+        callbacks.add(warnings, stages)
         try:
             if not ends:  # else it was interrupted during the last evaluation
                 strategy.start(
                     grid,
                     to_record(start.arrays),
-                    num_rounds=settings.num_rounds - done,
+                    num_rounds=settings.num_rounds - start.done,
                     timeout=settings.round_timeout,
-                    evaluate_fn=_AfterRound(strategy, recorder, data, shares, start),
+                    evaluate_fn=rounds,
                 )
-        except PrivacyBudgetExhausted:
-            rounds = strategy.record.round - 1
-            log(WARNING, "Ends after %s rounds: one more would exceed dp.max-epsilon.", rounds)
-        except _StageEndsError as end:
-            log(INFO, "Ends after %s rounds: %s.", strategy.record.round, end)
+        except RunEndsError as end:
+            rounds.why = str(end)
         finally:
             recorder.close()
-    of_stages, of_own = _finish(grid, strategy, recorder, data)
+    if rounds.why:
+        log(INFO, "Ends after %s rounds: %s.", run.last_round, rounds.why)
+    of_stages, of_others = _finish(grid, strategy, recorder, data)
     about = {
-        **{key: value for key, value in recorder.lines[0].items() if key in START_ERRORS},
-        **finish_measures(recorder, shares, trained_for(), data.num_clients or 0, of_split),
-        **score_priors(directory.clients, settings.num_rounds, setup.set_truths(data)),
+        **measure_models(recorder, rounds.prior, data.num_clients or 0),
+        **score_priors(run.memory, settings.num_rounds, setup.set_truths(data)),
         **of_stages,
+        "num_clients": len(strategy.registration.nodes),
+        "warnings": warnings.of_run(run),
     }
-    write_summary(
-        directory, recorder, len(strategy.registration.nodes), time.time() - began, about, of_own
+    summarize(recorder, time.time() - began, about, of_others)
+    callbacks.end(run.outcome.entries)
+
+
+def _strategy(
+    prepared: Prepared, nodes: Mapping[int, int | None], run: Run, start: Start
+) -> Strategy:
+    """The run's strategy, after the round from which it starts."""
+    settings, data, model = prepared.settings, prepared.data, prepared.model
+    assert model is not None
+    strategy_class: type[Strategy] = find_method(settings.method).strategy_class
+    of_server, scaling = prepared.of_server, prepared.scaling
+    buffers = {name for name, _ in model.named_buffers() if name in model.state_dict()}
+    for_clients = setup.client_setup(settings, data, run)
+    if scaling.value is not None:
+        for_clients.values |= scaling_values(scaling.value)
+    strategy = strategy_class(
+        settings,
+        build_base(settings),
+        for_clients,
+        nodes=nodes,
+        buffers=frozenset(buffers if settings.base != "local" else ()),  # it averages nothing
+        trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
-    following.end(directory.read_json(store.SUMMARY))
-    write_model_card(directory)
-    draw_pictures(directory)  # last: their folder says that everything is there
+    go_on(strategy, start.state, start.done)
+    strategy.on_summed = lambda: run.save_state(start.done, state_of(strategy))
+    setup.write_scaling_once_known(strategy, run, data, scaling)
+    if settings.standardize == "owner":  # the server's own points, if it has some
+        points = of_server.inputs if of_server is not None else None
+        by = points.by if isinstance(points, ScaledInputs) else data.scaling
+        if by is not None:
+            setup.write_scaling(run, data, by())
+    return strategy
+
+
+def _counts(prepared: Prepared, evaluator: Evaluator | None) -> dict[str, Ints]:
+    """Labeled points at the server of each class, by what they are for."""
+    parts = {
+        "server's labeled points": prepared.of_server,
+        "validation points": evaluator and evaluator.validation,
+        "test points": evaluator and evaluator.test,
+    }
+    num_classes = len(prepared.data.shape.class_names)
+    return {name: class_counts(of.labels, num_classes) for name, of in parts.items() if of}
 
 
 def _errors_of_start(recorder: Recorder, start: Start) -> dict[str, float | None]:
@@ -267,33 +282,36 @@ class _AfterRound:
     strategy: Strategy
     recorder: Recorder
     data: ServerData
-    shares: ShareCheck
     start: Start
+    why: str = ""
+    """Why the run has ended before its last round."""
     _reached: float = 0.0
     _before: ArrayRecord = field(default_factory=ArrayRecord)
     _chance: Mapping[str, float] = field(default_factory=dict)
-    # Of one round a share says little: the run's end says it of all.
-    _said: set[str] = field(default_factory=lambda: {"confident_share"})
+
+    @property
+    def prior(self) -> Floats | None:
+        """``(K,)``, class priors that the model is trained for, if they are known."""
+        found_out = self.strategy.test_prior
+        return self.start.prior if found_out is None else found_out
 
     def __call__(self, server_round: int, arrays: ArrayRecord) -> None:
         strategy, recorder, record = self.strategy, self.recorder, self.strategy.record
-        # With test-prior = "sets" clients tell the priors in round 1.
-        self.shares.warning(strategy.test_prior)
+        callbacks = recorder.callbacks
         if server_round == 0:
-            recorder.callbacks.begin(recorder.lines)
+            callbacks.begin(recorder.run.lines)
             self._reached, self._before = time.time(), arrays
             return
         seed_draws(recorder.settings.seed, "server", record.round)  # of the next round
         if server_round == 1 or record.joined:
-            setup.write_federation(recorder.directory, strategy, self.data)
+            write_reports(recorder.run, strategy.registry.reports, self.data)
             self._chance = _surrogate_chance(strategy)
-        line = self._line(arrays)
-        self._warn(line)
+        line, state = self._line(arrays), state_of(strategy)
         models, prior = strategy.local_models, strategy.test_prior
-        recorder.record(line, to_arrays(arrays), state_of(strategy), models, prior)
+        recorder.record(line, to_arrays(arrays), state, models, prior)
         self._before = arrays
-        if why := _follow(strategy, recorder) or recorder.callbacks.why:
-            raise _StageEndsError(why)
+        if callbacks.why:
+            raise RunEndsError(callbacks.why)
 
     def _line(self, arrays: ArrayRecord) -> dict[str, Any]:
         """The round's line of ``metrics.jsonl``, without the errors of its model."""
@@ -307,7 +325,7 @@ class _AfterRound:
             **(_errors_of_start(recorder, self.start) if record.round == 1 else {}),
             **figures,
             **reported,
-            **_about_pseudo_labels(strategy, recorder.directory, self.data),
+            **_about_pseudo_labels(strategy, recorder.run, self.data),
             **self._chance,
             "heldout_loss": record.heldout_loss,
             **({LOSSES: record.heldout_losses} if record.heldout_losses else {}),
@@ -317,7 +335,7 @@ class _AfterRound:
             **record.traffic(),
             "clients": record.clients,
             "failures": record.failures,
-            **record.incidents(),
+            **self._incidents(),
             **record.who(),
             **_update_norm(strategy, self._before, arrays),
         }
@@ -326,14 +344,14 @@ class _AfterRound:
         refuse_other_keys(line.keys() - figures.keys())
         return line
 
-    def _warn(self, line: Mapping[str, Any]) -> None:
-        """Log what is wrong with a round, each kind of warning once a run."""
-        warnings = training_warnings([line], self.recorder.settings.method)
-        if proposed := slow_evaluation([*self.recorder.lines, line]):
-            warnings["evaluation"] = proposed
-        for key in [key for key in warnings if key not in self._said]:
-            log(WARNING, "%s", warnings[key])
-            self._said.add(key)
+    def _incidents(self) -> dict[str, list[str]]:
+        """Who failed or was away, by the names that a simulation's data have for its clients."""
+        names = {
+            client_label("Client", number): client_label("Client", number, name)
+            for number, name in enumerate(self.data.client_names)
+        }
+        incidents = self.strategy.record.incidents()
+        return {kind: [names.get(one, one) for one in those] for kind, those in incidents.items()}
 
 
 def _update_norm(
@@ -357,24 +375,13 @@ def _surrogate_chance(strategy: Strategy) -> dict[str, float]:
     return {"surrogate_chance": fmean(logs)} if logs else {}
 
 
-def _follow(strategy: Strategy, recorder: Recorder) -> str | None:
-    """Show evaluated rounds to the stages that look at them; why one of them ends the run."""
-    following = [stage for stage in strategy.stages if stage.follows]
-    if following:
-        recorder.wait()
-    reasons = [stage.follow(recorder.lines) for stage in following]
-    return next((reason for reason in reasons if reason), None)
-
-
-def _about_pseudo_labels(
-    strategy: Strategy, directory: store.RunDirectory, data: ServerData
-) -> dict[str, float | None]:
+def _about_pseudo_labels(strategy: Strategy, run: Run, data: ServerData) -> dict[str, float | None]:
     """Scores of this round's pseudo labels, if a simulation has true labels; else empty."""
     number = strategy.record.round
     policy = strategy.policy
     if not isinstance(policy, LabelStages) or policy.on_labels_only(number):
         return {}
-    return score_pseudo_labels(directory.clients, number, setup.label_truths(data))
+    return score_pseudo_labels(run.memory, number, setup.label_truths(data))
 
 
 def _reported(strategy: Strategy) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -408,7 +415,7 @@ def _finish(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What stages do after the last round; the summary's entries by ours, and by others."""
     best, evaluator = recorder.best(), recorder.evaluator
-    name, number = (BEST_MODEL, best["round"]) if best else (LAST_MODEL, len(recorder.lines))
+    name, number = (BEST_MODEL, best["round"]) if best else (LAST_MODEL, len(recorder.run.lines))
 
     def error(client: int, arrays: Arrays) -> float | None:
         report = next(one for one in strategy.registry.reports if one.id == client)
@@ -417,7 +424,7 @@ def _finish(
             return None
         return evaluator.error_in_shares(arrays, np.array(report.class_counts, dtype=np.int64))
 
-    run = Finished(grid, recorder.directory, name, number, error)
+    run = Finished(grid, recorder.run, name, number, error)
     of_ours: dict[str, Any] = {}
     of_others: dict[str, Any] = {}
     for stage in strategy.stages:

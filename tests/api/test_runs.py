@@ -14,7 +14,7 @@ import torch
 from sklearn.datasets import load_digits, load_wine
 
 import fedul_flwr as ff
-from fedul_flwr.data.run_files.records import read_run
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.engine import in_process
 from fedul_flwr.results.facts import facts
 from fedul_flwr.results.predict import load_model
@@ -206,7 +206,7 @@ def test_a_run_that_trains_nothing_prints_no_setting_of_training(
     shown, card = "".join(capfd.readouterr()), (out / "model-card.md").read_text()
     assert "learning-rate" not in shown + card
     assert "epochs" not in card
-    assert "of the model" not in facts(read_run(out))  # sums travel, no model
+    assert "of the model" not in facts(Run.read(out))  # sums travel, no model
     assert run.summary["warnings"] == []
 
 

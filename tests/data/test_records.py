@@ -10,8 +10,8 @@ from fedul_flwr.data.run_files.records import (
     best_line,
     incident_rows,
     incidents,
-    read_run,
 )
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.types import Propagated
 from tests.support.refusals import refuses
@@ -29,14 +29,14 @@ def test_series_leaves_out_null_and_nan(tmp_path: Path) -> None:
     ]
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     (directory / "metrics.jsonl").write_text(lines)
-    assert read_run(directory).series("test_error") == ([1, 5], [5.0, 2.0])
+    assert Run.read(directory).series("test_error") == ([1, 5], [5.0, 2.0])
 
 
 def test_round_written_twice_counts_once(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run")
     lines = '{"round": 1, "a": 1}\n{"round": 2, "a": 2}\n{"round": 2, "a": 3}\n'
     (directory / "metrics.jsonl").write_text(lines)
-    assert read_run(directory).metrics == [{"round": 1, "a": 1}, {"round": 2, "a": 3}]
+    assert Run.read(directory).lines == [{"round": 1, "a": 1}, {"round": 2, "a": 3}]
 
 
 def test_unfinished_run_with_line_in_the_writing(tmp_path: Path) -> None:
@@ -44,9 +44,9 @@ def test_unfinished_run_with_line_in_the_writing(tmp_path: Path) -> None:
     with (directory / "metrics.jsonl").open("ab") as file:
         # Cut within the two bytes of a character.
         file.write('{"round": 4, "note": "ä'.encode()[:-1])
-    run = read_run(directory)
+    run = Run.read(directory)
     assert not run.finished
-    assert [row["round"] for row in run.metrics] == [0, 1, 2, 3]
+    assert [row["round"] for row in run.lines] == [0, 1, 2, 3]
     rounds, errors = run.series("validation_error")
     assert run.best_round() == rounds[errors.index(min(errors))]
 
@@ -54,14 +54,14 @@ def test_unfinished_run_with_line_in_the_writing(tmp_path: Path) -> None:
 def test_test_error_never_chooses_the_best_round(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", finished=False)
     (directory / "metrics.jsonl").write_text('{"round": 1, "test_error": 5.0}\n')
-    assert read_run(directory).best_round() is None
+    assert Run.read(directory).best_round() is None
 
 
 def test_directory_that_is_no_run(tmp_path: Path) -> None:
     with refuses("run-missing"):
-        read_run(tmp_path)
+        Run.read(tmp_path)
     with refuses("folder-missing"):
-        read_run(tmp_path / "missing")
+        Run.read(tmp_path / "missing")
 
 
 def test_failed_write_leaves_old_file_and_nothing_else(tmp_path: Path) -> None:

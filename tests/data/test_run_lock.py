@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import resolve
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.data.run_files.store import (
     DirectoryLockedError,
     Role,
-    RunDirectory,
     lock_directory,
     locked,
     require_unlocked,
@@ -158,13 +158,13 @@ def test_the_newest_version_up_to_a_round_stays_and_later_ones(tmp_path: Path) -
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    RunDirectory(tmp_path).drop_client_versions(10)
+    Run(path=tmp_path).drop_client_versions(10)
     assert sorted(set(names) - set(files(tmp_path))) == [
         "clients/0/control-2.safetensors",
         "clients/0/control-9.safetensors",
         "clients/0/own-model-9.safetensors",
     ]
-    RunDirectory(tmp_path / "elsewhere").drop_client_versions(10)  # where no client keeps anything
+    Run(path=tmp_path / "elsewhere").drop_client_versions(10)  # where no client keeps anything
 
 
 def test_given_half_written_files_of_a_killed_process_when_a_run_resumes_then_they_go(

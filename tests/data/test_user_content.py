@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.data.run_files.store import CONFIG, SUMMARY, RunDirectory
+from fedul_flwr.data.run_files.parts import Summary
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.data.user_content import changed_content, user_content
 from fedul_flwr.experiments.trial import check_unchanged, prepare_directory
 from fedul_flwr.experiments.trial_plan import make_plan
@@ -82,9 +83,9 @@ def test_given_a_finished_trial_and_a_changed_table_then_compare_refuses(folder:
 
     (one,) = trial()
     prepare_directory(one.directory, one.definition)
-    directory = RunDirectory(one.directory)
-    directory.write_json(CONFIG, {"settings": one.config.to_flat(), "data": {}})
-    directory.write_json(SUMMARY, {"status": "completed", "rounds": 1, "num_clients": 2})
+    run = Run(path=one.directory)
+    run.store(settings=one.config.to_flat())
+    run.store(summary=Summary(status="completed", rounds=1, num_clients=2))
     check_unchanged(trial())
     file = folder / "data" / "test.csv"
     file.write_text(file.read_text().replace("39,", "38,"))

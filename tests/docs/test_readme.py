@@ -22,7 +22,7 @@ from fedul_flwr.cli.simulated_run import _DEMO_SELECTION, demo
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.config.user_files import parse_overrides
-from fedul_flwr.data.run_files.store import SUMMARY
+from fedul_flwr.data.run_files.run import SUMMARY
 from fedul_flwr.engine.flower_simulation import MARK, PREFIX, end_marked
 from fedul_flwr.experiments.runs_file import RunsFile
 from fedul_flwr.experiments.statistics import Estimate, estimates

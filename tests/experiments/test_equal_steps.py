@@ -8,7 +8,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 import fedul_flwr as ff
-from fedul_flwr.data.run_files.records import read_run
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.experiments.table import read_table
 from fedul_flwr.experiments.table_plan import Device, plan_columns
 
@@ -46,6 +46,6 @@ def test_given_a_row_of_features_then_its_clients_make_the_columns_steps(
         output=tmp_path / "run",
         **settings,
     )
-    _, steps = read_run(tmp_path / "run").series("steps")
+    _, steps = Run.read(tmp_path / "run").series("steps")
     parts = 2 if row == "FedMatch" else 1  # each of them makes so many
     assert set(steps) == {parts * ROWS[row]["local-steps"]}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.data.run_files.store import RunDirectory
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.federated.payload import UNDER_MASKS
 from tests.method import fedproto
 from tests.support.deploy_checks import WHERE, ready, refused
@@ -24,7 +24,7 @@ FEDPROTO: dict[str, Any] = {
 
 
 def prototypes(directory: Path) -> Any:
-    return RunDirectory(directory).load_state(2)["prototypes"]
+    return Run(path=directory).load_state(2)["prototypes"]
 
 
 def test_given_matrices_then_they_are_kept_in_their_shape_and_not_in_the_lines(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from flwr.app import MetricRecord
 
-from fedul_flwr.data.run_files.store import RunDirectory
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.declared import disclosures
 from fedul_flwr.federated.messages import METRICS
@@ -35,7 +35,7 @@ FLEXFED: dict[str, Any] = {
 
 def sums(directory: Path, number: int = 3) -> list[float]:
     """How many points of each class were confident in the last round, at all clients."""
-    counts: list[float] = RunDirectory(directory).load_state(number)["confident"].tolist()
+    counts: list[float] = Run(path=directory).load_state(number)["confident"].tolist()
     return counts
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fedul_flwr.config.methods import METHODS
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.results.model_file import model_card
 from fedul_flwr.results.report import report
 from tests.support.runs import summary, train
@@ -22,7 +23,7 @@ def run(settings: Callable[..., Any]) -> Path:
 
 def test_given_a_finished_run_then_its_card_says_what_the_model_is(run: Path) -> None:
     card = (run / "model-card.md").read_text()
-    assert card == model_card(run)
+    assert card == model_card(Run.read(run))
     found = summary(run)
     points = found["measures"]["best"]["points"]
     assert card.startswith("# Model card: fedul on digits\n")
@@ -46,7 +47,7 @@ def test_given_an_error_then_its_interval_is_that_of_the_binomial(run: Path) -> 
     found["test_error"], found["measures"]["best"]["points"] = 20.0, 100
     (run / "summary.json").write_text(json.dumps(found))
     # 1.96 * sqrt(0.2 * 0.8 / 100) = 1.96 * 0.04 = 0.0784
-    assert "| error (%) | 20.00 ± 7.84 " in model_card(run)
+    assert "| error (%) | 20.00 ± 7.84 " in model_card(Run.read(run))
 
 
 def test_given_paths_and_odd_names_then_the_card_has_no_folder_and_stays_a_table(run: Path) -> None:
@@ -56,7 +57,7 @@ def test_given_paths_and_odd_names_then_the_card_has_no_folder_and_stays_a_table
     (run / "config.json").write_text(json.dumps(content))
     found = summary(run) | {"dataset": "/home/ann/secret/ward"}
     (run / "summary.json").write_text(json.dumps(found))
-    card = model_card(run)
+    card = model_card(Run.read(run))
     assert "/home" not in card
     assert "secret" not in card
     assert str(run) not in card
@@ -74,4 +75,4 @@ def test_given_files_of_points_and_labels_then_neither_page_opens_them(run: Path
         file.mkdir()  # what opens it fails
     page = report([run]).read_text()
     assert "Confusion matrix" in page
-    assert "Model card" in model_card(run)
+    assert "Model card" in model_card(Run.read(run))

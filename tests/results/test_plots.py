@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 
-from fedul_flwr.data.run_files.records import Run, read_run
+from fedul_flwr.data.run_files.parts import LabelScores
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.results.figure_style import draw_svg
 from fedul_flwr.results.measure_plots import (
     accuracy_figure,
@@ -56,7 +56,7 @@ def _bars(figure: Figure) -> list[float]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return read_run(write_run(tmp_path / "run", rounds=6))
+    return Run.read(write_run(tmp_path / "run", rounds=6))
 
 
 def test_lines_of_errors_and_losses_are_the_metrics(run: Run) -> None:
@@ -70,7 +70,7 @@ def test_lines_of_errors_and_losses_are_the_metrics(run: Run) -> None:
         assert lines[name] == run.series(key)
     best = run.best_round()
     assert best is not None
-    error = run.metrics[best]["test_error"]
+    error = run.lines[best]["test_error"]
     assert lines[f"best round: {best} (test error {error:.2f} %)"] == ([best], [error])
     assert axes.get_xlabel() == "round"
     assert axes.get_ylabel().startswith("error (%)")
@@ -100,7 +100,7 @@ def test_priors_rows_are_the_sets_in_percent(run: Run) -> None:
     figure = priors_figure(run)
     assert run.federation is not None
     values = _mesh(figure)
-    clients = run.federation.clients
+    clients = run.clients
     # Between two clients lies one empty row as a gap.
     assert values.shape == (10 * 5 + 4, 10)
     np.testing.assert_allclose(values[:10], 100 * np.array(clients[0].priors))
@@ -108,8 +108,8 @@ def test_priors_rows_are_the_sets_in_percent(run: Run) -> None:
     assert values[33:43].mask.all(), "client 3 shared no priors"
     sizes = [size for client in clients for size in client.set_sizes or ()]
     assert _bars(figure) == sizes
-    ten = write_run(run.directory / "ten", rounds=1, clients=10)  # gaps as high as rows
-    assert len(_bars(priors_figure(read_run(ten)))) == 100
+    ten = write_run(run.path / "ten", rounds=1, clients=10)  # gaps as high as rows
+    assert len(_bars(priors_figure(Run.read(ten)))) == 100
 
 
 def test_time_and_traffic_are_stacked(run: Run) -> None:
@@ -127,10 +127,10 @@ def test_time_and_traffic_are_stacked(run: Run) -> None:
 
 def test_what_was_not_recorded_is_not_drawn(tmp_path: Path) -> None:
     write_json(tmp_path / "config.json", {"settings": {}, "data": {}})
-    assert draw_plots(read_run(tmp_path), tmp_path / "plots") == []
+    assert draw_plots(Run.read(tmp_path), tmp_path / "plots") == []
     for figure in (error_figure, loss_figure):
         assert "nothing recorded yet" in [
-            text.get_text() for text in figure([read_run(tmp_path)]).axes[0].texts
+            text.get_text() for text in figure([Run.read(tmp_path)]).axes[0].texts
         ]
 
 
@@ -141,16 +141,16 @@ def _panels(run: Run) -> list[str]:
 
 
 def test_a_run_draws_one_picture_and_all_when_asked(run: Run) -> None:
-    write_json(run.directory / "measures.json", {"best": measured(10)})
-    run = read_run(run.directory)
-    plots = run.directory / "plots"
+    write_json(run.path / "measures.json", {"best": measured(10)})
+    run = Run.read(run.path)
+    plots = run.path / "plots"
     assert draw_plots(run, plots) == [plots / "summary.png"]
     assert [*plots.iterdir()] == [plots / "summary.png"]
     error, confusion, *time_traffic = _panels(run)
     assert error == "error (%) / round"
     assert confusion == "true class / predicted class"
     assert time_traffic == ["seconds per round / ", "MB per round / round"]
-    everything = replace(run, settings={**run.settings, "figures": "all"})
+    everything = run.model_copy(update={"settings": {**run.settings, "figures": "all"}})
     names = ["error", "loss", "priors", "time_traffic", "confusion", "reliability", "summary"]
     drawn = draw_plots(everything, plots)
     assert {path.stem for path in drawn} == {*names, "client_accuracy"}
@@ -166,7 +166,7 @@ def test_given_no_validation_labels_then_the_summary_marks_the_best_round_by_its
     for row in rows:
         del row["validation_error"], row["test_error"]
     (directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    run = read_run(directory)
+    run = Run.read(directory)
     first = run_figures(run)["summary"]().axes[0]
     assert first.get_ylabel() == "loss (nats)"
     (star,) = [label for label in _lines(first) if label.startswith("best round")]
@@ -175,13 +175,13 @@ def test_given_no_validation_labels_then_the_summary_marks_the_best_round_by_its
 
 
 def test_a_run_that_labels_has_its_scores_in_its_picture(tmp_path: Path) -> None:
-    scored = read_run(write_label_run(tmp_path / "scored"))
+    scored = Run.read(write_label_run(tmp_path / "scored"))
     assert _panels(scored) == [
         " / points labeled rightly (%)",
         "labels that are wrong or missing (%) / share of points, the most confident first (%)",
     ]
     # Of points whose labels nobody knows there is what the server knows of the clients.
-    unknown = read_run(write_label_run(tmp_path / "unknown", scored=False))
+    unknown = Run.read(write_label_run(tmp_path / "unknown", scored=False))
     drawn = run_figures(unknown)
     assert draw_svg(drawn["summary"]()) == draw_svg(drawn["priors"]())
 
@@ -192,19 +192,20 @@ def test_clients_with_an_owner_have_its_name(tmp_path: Path) -> None:
     for client, name in zip(federation["clients"], ("North", "South"), strict=False):
         client["name"] = name
     write_json(directory / "federation.json", federation)
-    (axes,) = run_figures(read_run(directory))["label_clients"]().axes
+    (axes,) = run_figures(Run.read(directory))["label_clients"]().axes
     labels = {label.get_text() for label in axes.get_xticklabels()}
     assert labels == {"North", "South", "2", "3", "4", "5"}
 
 
 def test_figures_of_labels_are_the_scores() -> None:
     scores = label_scores(6)
-    (axes,) = accuracy_figure(scores).axes
+    parsed = LabelScores.model_validate(scores)
+    (axes,) = accuracy_figure(parsed).axes
     plain, balanced = ([bar.get_width() for bar in group] for group in axes.containers)
     sources = scores["sources"].values()
     assert plain == [100 - source["error"] for source in sources]
     assert balanced == [source["balanced_accuracy"] for source in sources]
-    (axes,) = coverage_figure(scores).axes
+    (axes,) = coverage_figure(parsed).axes
     for line, source in zip(axes.get_lines(), sources, strict=True):
         np.testing.assert_allclose(line.get_xdata(), 100 * np.array(source["coverage"]["share"]))
         np.testing.assert_allclose(line.get_ydata(), source["coverage"]["error"])
@@ -228,14 +229,16 @@ def test_given_a_confusion_then_cells_have_percent_of_each_classs_points() -> No
     # No label is a column, and a rare confusion is shown.
     axes = confusion_figure([[3, 0, 1], [0, 4, 0]], ["a", "b"], "x").axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b", "none"]
-    axes = confusion_figure([[999, 1], [0, 5]], None, "x").axes[0]
+    axes = confusion_figure([[999, 1], [0, 5]], ["0", "1"], "x").axes[0]
     assert [text.get_text() for text in axes.texts] == ["100", "<1", "100"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1"]
 
 
 def test_given_predictions_before_and_after_scaling_then_both_are_there_with_their_ece() -> None:
     found = {"best": measured(3), "unscaled": measured(3, 0.2), "last": measured(3)}
-    figure = measure_figures(found, None)["reliability"]()
+    figure = measure_figures(Run.model_validate({"path": Path(), "measures": found}))[
+        "reliability"
+    ]()
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == [
         "accuracy = confidence",

@@ -10,7 +10,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
-from fedul_flwr.data.run_files.records import read_run
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.results import watch as watching
 from fedul_flwr.results.watch import show_run, watch
 
@@ -43,7 +43,7 @@ def run(tmp_path: Path) -> Path:
 
 def text_of(directory: Path) -> str:
     console = Console(width=200, file=io.StringIO())
-    console.print(show_run(read_run(directory)))
+    console.print(show_run(Run.read(directory)))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 

@@ -57,6 +57,28 @@ class Fails(Callback):
     def after_round(self, round: EvaluatedRound) -> None:
         raise KeyError(round.number)
 
+    def failed(self) -> None:
+        raise KeyError("failed")
+
+
+class Notes(Callback):
+    waits = False
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def after_round(self, round: EvaluatedRound) -> None:
+        self.seen.append(f"round {round.number}")
+
+    def recorded(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        self.seen.append(f"line {len(lines)}")
+
+    def end(self, summary: Mapping[str, Any]) -> None:
+        self.seen.append(f"end {summary['rounds']}")
+
+    def failed(self) -> None:
+        self.seen.append("failed")
+
 
 class Takes(Callback):
     def after_round(self, round: EvaluatedRound) -> None:
@@ -76,6 +98,19 @@ def test_its_numbers_join_the_line_and_nothing_else_changes(settings: Settings) 
         assert {k: v for k, v in line.items() if k not in timed} == {
             k: v for k, v in other.items() if k not in timed
         }
+
+
+def test_one_that_does_not_wait_sees_lines_alone(settings: Settings) -> None:
+    notes = Notes()
+    train(settings(**RUN), 3, callbacks=[notes])
+    assert notes.seen == ["line 1", "line 2", "line 3", "end 3"]
+
+
+def test_all_see_that_a_run_has_failed(settings: Settings) -> None:
+    notes = Notes()
+    with refuses("own-code-failed"):
+        train(settings(**RUN), 3, callbacks=[Fails(), notes])
+    assert notes.seen == ["failed"]
 
 
 def test_it_ends_a_run(settings: Settings) -> None:

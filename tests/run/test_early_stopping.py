@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.data.run_files.store import BEST_MODEL
+from fedul_flwr.data.run_files.run import BEST_MODEL
 from fedul_flwr.federated.stage import Finished, ServerStage, Stage
 from tests.support.refusals import refuses
 from tests.support.runs import cut_off, last_model, metrics, resume, same, train

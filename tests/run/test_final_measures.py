@@ -13,6 +13,7 @@ from scipy.special import softmax
 from sklearn import metrics as sk
 
 from fedul_flwr.config.run_config import resolve
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
@@ -108,7 +109,7 @@ def test_given_a_run_then_its_measures(settings: Settings, monkeypatch: pytest.M
     agrees(every["best"], predictor.predict_proba(inputs), labels)
     matrix = measures_of(directory)["best"]["confusion"]
     np.testing.assert_array_equal(matrix, sk.confusion_matrix(labels, best.argmax(axis=1)))
-    row = summary_rows(directory)["measures"]
+    row = summary_rows(Run.read(directory))["measures"]
     assert row == (
         f"balanced accuracy {found['balanced_accuracy']:.2f} %, AUC {found['auc']:.3f}, ECE "
         f"{found['ece']:.2f} % ({every['unscaled']['ece']:.2f} % before temperature "
@@ -160,7 +161,7 @@ def test_given_estimated_priors_then_there_are_two(settings: Settings, tmp_path:
     agrees(every["reweighed"], again, labels)
     assert every["reweighed"]["error"] == found["test_error_reweighed"]
     assert every["reweighed"]["nll"] < every["best"]["nll"]  # which assumes uniform priors
-    row = summary_rows(directory)["re-weighed"]
+    row = summary_rows(Run.read(directory))["re-weighed"]
     assert f"; balanced accuracy {every['reweighed']['balanced_accuracy']:.2f} %, AUC " in row
 
 
@@ -196,7 +197,7 @@ def test_given_balanced_selection_then_the_round_of_least_balanced_error_is_kept
     whole = train(settings(**options), 2)
     found = summary(whole)
     assert (found["best_round"], found["validation_balanced_error"]) == (2, 30.0)
-    assert "(round 2 of 4, by balanced" in summary_rows(whole)["test error"]
+    assert "(round 2 of 4, by balanced" in summary_rows(Run.read(whole))["test error"]
     assert load_arrays_of(whole / "model.safetensors")[1]["round"] == 2
     config = settings(**options)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedul_flwr.data.run_files.records import read_run
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.learning.batches import to_input
@@ -45,7 +45,7 @@ def test_of_labels_at_clients(settings: Settings) -> None:
     assert [line["labeled_error"] is None for line in lines] == [True, False, False]
     assert lines[-1]["labeled_error"] == pytest.approx(percent_wrong(directory, given))
     assert lines[-1]["labeled_error"] != lines[-1]["test_error"]
-    (axes,) = error_figure([read_run(directory)]).axes
+    (axes,) = error_figure([Run.read(directory)]).axes
     (curve,) = [c for c in axes.get_lines() if "labeled training points" in str(c.get_label())]
     assert curve.get_linestyle() != "-"
 

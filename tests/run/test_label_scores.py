@@ -84,19 +84,21 @@ def folder(tmp_path: Path) -> Path:
 
 def test_all_unlabeled_points_count_without_new_ones(folder: Path) -> None:
     found = score_labels(folder, truths(new=False), 3)
-    assert found["points"] == "unlabeled"
-    assert list(found["sources"]) == [XCLP, LEFT_OUT]
-    xclp = found["sources"][XCLP]
+    assert found.points == "unlabeled"
+    assert list(found.sources) == [XCLP, LEFT_OUT]
+    xclp = found.sources[XCLP]
     # Of classes (1, 1, 1, 0) one of class 1 is wrong: (2/3 + 1) / 2.
-    assert xclp["points"] == 4
-    assert xclp["error"] == pytest.approx(25)
-    assert xclp["balanced_accuracy"] == pytest.approx(100 * (2 / 3 + 1) / 2)
-    assert [(client["id"], client["error"]) for client in xclp["clients"]] == [(0, 50), (1, 0)]
+    assert xclp.points == 4
+    assert xclp.error == pytest.approx(25)
+    assert xclp.balanced_accuracy == pytest.approx(100 * (2 / 3 + 1) / 2)
+    assert [(client.id, client.error) for client in xclp.clients] == [(0, 50), (1, 0)]
     # By confidence: right, right, wrong, right.
-    np.testing.assert_allclose(xclp["coverage"]["share"], [0.25, 0.5, 0.75, 1])
-    np.testing.assert_allclose(xclp["coverage"]["error"], [0, 0, 100 / 3, 25])
-    assert found["sources"][LEFT_OUT]["error"] == pytest.approx(100 / 3)
-    assert [client["id"] for client in found["sources"][LEFT_OUT]["clients"]] == [0]
+    covered = xclp.coverage
+    assert covered is not None
+    np.testing.assert_allclose(covered.share, [0.25, 0.5, 0.75, 1])
+    np.testing.assert_allclose(covered.error, [0, 0, 100 / 3, 25])
+    assert found.sources[LEFT_OUT].error == pytest.approx(100 / 3)
+    assert [client.id for client in found.sources[LEFT_OUT].clients] == [0]
 
 
 # Pseudo labels

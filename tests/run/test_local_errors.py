@@ -10,6 +10,7 @@ from flwr.app import Array, ArrayRecord, Message
 from safetensors.numpy import load_file
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import ARRAYS
@@ -96,8 +97,8 @@ def test_a_round_has_the_mean_error_of_what_its_clients_return(settings: Setting
             for name, array in load_file(directory / file).items():
                 np.testing.assert_allclose(array, expected[name], atol=1e-7)
     assert summary(local)["evaluate"] == "local"
-    assert "mean over the clients' models" in summary_rows(local)["test error"]
-    assert "clients' models" not in summary_rows(combined)["test error"]
+    assert "mean over the clients' models" in summary_rows(Run.read(local))["test error"]
+    assert "clients' models" not in summary_rows(Run.read(combined))["test error"]
 
 
 def test_a_model_that_cannot_be_used_does_not_count(settings: Settings) -> None:

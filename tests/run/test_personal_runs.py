@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from fedul_flwr.config.run_config import parse_flat
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import ASIDE
@@ -52,7 +53,7 @@ def test_a_run_with_labels(settings: Settings, tmp_path: Path) -> None:
     assert [client["num_labeled"] for client in told] == [32, 32, 32]  # of 40 labels each
     mean = np.mean([row["test_error"] for row in found])
     assert known["personal"]["error"] == pytest.approx(mean)
-    assert "better at" in summary_rows(out)["personal"]
+    assert "better at" in summary_rows(Run.read(out))["personal"]
     assert "Personal models" in report([out]).read_text()
     # Nothing of it is sent: the answers are empty.
     log = read_message_log(tmp_path / "log")
@@ -131,7 +132,7 @@ def test_an_owner_gets_a_file_and_is_told_where(
     chosen = {key: HEAD[key] for key in HEAD if key not in ("points_per_client", "labels.total")}
     out = train(settings(**chosen), 2, client_app=own_data_app(folders))
     assert not (out / "personal.json").exists()
-    assert summary_rows(out)["personal"] == "head: where each client runs"
+    assert summary_rows(Run.read(out))["personal"] == "head: where each client runs"
     said = capfd.readouterr().out
     for client in range(2):
         file = tmp_path / f"ward{client}-personal.safetensors"

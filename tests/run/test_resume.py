@@ -15,8 +15,8 @@ from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
-from fedul_flwr.data.run_files import store
-from fedul_flwr.data.run_files.records import recorded_clients
+from fedul_flwr.data.run_files import run as run_files
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.results import plots
 from fedul_flwr.run.evaluation import Recorder
 from tests.support.error_line import error_line
@@ -75,7 +75,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def test_given_a_run_that_resumes_then_its_number_of_clients_is_the_runs(copy: Path) -> None:
-    assert recorded_clients(copy) == CLIENTS
+    assert Run.read(copy).data.num_clients == CLIENTS
     code, said = run("--resume", str(copy), "-c", "num-rounds=3")  # no number: not 10
     assert code == 0, said
     assert [line["clients"] for line in metrics(copy)] == [CLIENTS] * 3
@@ -247,10 +247,10 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
             raise _Killed
         own(path, line)
 
-    own = store.append_line
+    own = run_files.append_line
     for name in ("replace", "unlink"):
         monkeypatch.setattr(Path, name, before(getattr(Path, name)))
-    monkeypatch.setattr(store, "append_line", append)
+    monkeypatch.setattr(run_files, "append_line", append)
 
 
 def measured(directory: Path) -> list[Any]:

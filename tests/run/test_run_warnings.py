@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.run.measures import (
+from fedul_flwr.run.warnings import (
     distance,
     one_class_warning,
     shares_warning,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.run_files.store import RunDirectory
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.experiments.compare_files import compare
 from fedul_flwr.experiments.compare_table import Compared
 from fedul_flwr.experiments.trial_plan import Plan
@@ -120,7 +120,7 @@ class FakeSearchTraining:
             lines.append(line)
             metrics.write_text("".join(json.dumps(one) + "\n" for one in lines))
             weight = np.array([math.nan if rate in self.broken else 1.0])
-            RunDirectory(directory).save_model("last.safetensors", {"weight": weight}, line)
+            Run(path=directory).save_model("last.safetensors", {"weight": weight}, line)
             self.started[-1] = (rate, bool(config.resume), step)
             callback.recorded(lines)
         (directory / "summary.json").write_text("{}")

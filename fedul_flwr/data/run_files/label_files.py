@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fedul_flwr.data.csv_files import csv_text, read_cell, write_cell
+from fedul_flwr.data.run_files.parts import LabelScore, LabelScores
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.types import UNLABELED, Propagated
 from fedul_flwr.errors import UserError
@@ -31,10 +31,10 @@ SOURCE_WORDS = {
 """Their names in figures and tables."""
 
 
-def scored_sources(scores: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def scored_sources(scores: LabelScores) -> dict[str, LabelScore]:
     """Sources with a score in ``labels.json``, in the order of SOURCES."""
-    sources = scores.get("sources", {})
-    return {name: sources[name] for name in SOURCES if "error" in sources.get(name, {})}
+    sources = {name: scores.sources.get(name, LabelScore()) for name in SOURCES}
+    return {name: score for name, score in sources.items() if score.error is not None}
 
 
 def file_name(source: str) -> str:

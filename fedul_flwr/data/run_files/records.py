@@ -1,4 +1,4 @@
-"""Read the directory of a run, finished or not: its records, failed clients, best round.
+"""What a run writes of its rounds and clients: lines, failed clients, the best round.
 
 The best round is chosen by validation errors under the class priors that the model is trained for
 (a model for equal classes does not get better by naming the frequent ones), or by held-out losses,
@@ -14,19 +14,17 @@ the mean, so that either one can.
 from __future__ import annotations
 
 import math
-from collections import Counter, UserDict
+from collections import UserDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
-from fedul_flwr.config.methods import METHODS
-from fedul_flwr.config.user_files import parse_json, read_object, read_text
+from fedul_flwr.config.user_files import parse_json, read_text
 from fedul_flwr.errors import UserError
 
 FAILED, AWAY = "failed", "away"
@@ -61,9 +59,8 @@ def rounds_of_owners(lines: Iterable[Mapping[str, Any]], last: int) -> dict[str,
     return {OWNERS: rounds} if rounds else {}
 
 
-def owner_rows(summary: Mapping[str, Any]) -> dict[str, str]:
-    """Which owners a model has learned from: in its own round, and in all to it."""
-    rounds, last = summary.get(OWNERS), summary.get("best_round")
+def owner_rows(rounds: Rounds, last: int | None) -> dict[str, str]:
+    """Which owners a model of round ``last`` has learned from: in this round, and in all to it."""
     if not rounds:
         return {}
     here = [name for name, those in rounds.items() if last in those]
@@ -71,9 +68,9 @@ def owner_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     return {f"owners in round {last}": ", ".join(here), "owners in the rounds to it": every}
 
 
-def incident_rows(summary: Mapping[str, Any]) -> dict[str, str]:
-    """Text of a summary's incidents by their kind; empty without any."""
-    return {kind: _enumerated(summary[kind]) for kind in (FAILED, AWAY) if summary.get(kind)}
+def incident_rows(incidents: Mapping[str, Rounds]) -> dict[str, str]:
+    """Text of incidents by their kind; empty without any."""
+    return {kind: _enumerated(rounds) for kind, rounds in incidents.items() if rounds}
 
 
 def _enumerated(rounds_of: Rounds) -> str:
@@ -227,9 +224,10 @@ class ClientRecord(BaseModel):
     id: int
     name: str = ""
     num_points: int | None = None
+    num_labeled: int | None = None
     set_sizes: tuple[int, ...] | None = None
     priors: tuple[tuple[float, ...], ...] | None = None
-    class_counts: tuple[float, ...] | None = None
+    class_counts: tuple[int | float, ...] | None = None
     labeled_counts: tuple[int, ...] | None = None
     condition_number: float | None = None
     status: str = "accepted"
@@ -256,146 +254,10 @@ class Federation(BaseModel):
     clients: tuple[ClientRecord, ...] = ()
     class_names: tuple[str, ...] | None = None
 
-    @property
-    def names(self) -> dict[int, str]:
-        """Names of the clients' owners by client, of those that have one."""
-        return {client.id: client.name for client in self.clients if client.name}
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run as read from its directory.
-
-    Attributes
-    ----------
-    metrics : one dict per round, in the order of the rounds, every round once.
-    error : why the run ended early, ``error.txt``; None if it did not.
-    labels : scores of labels that clients gave their points, ``labels.json``; None without any.
-    measures : all measures on the test set, ``measures.json``; None without any.
-    disclosures : of a run among owners, ``disclosures.json``; None in a simulation.
-    personal : of a simulation's personal models, ``personal.json``; None without any.
-    """
-
-    directory: Path
-    settings: dict[str, Any]
-    data: dict[str, Any]
-    metrics: list[dict[str, Any]]
-    summary: dict[str, Any] | None
-    federation: Federation | None
-    environment: dict[str, Any] | None
-    label: str
-    error: str | None = None
-    labels: dict[str, Any] | None = None
-    measures: dict[str, Any] | None = None
-    disclosures: dict[str, Any] | None = None
-    personal: dict[str, Any] | None = None
-
-    @property
-    def trains(self) -> bool:
-        """Whether it has rounds and a model; a run that only labels clients' points has neither."""
-        method = METHODS.get(str(self.settings.get("method")))
-        if method is not None:
-            return method.trains
-        # The code of a user's own method may be missing here: look at the outcome.
-        return bool(self.metrics) or self.summary is None or "answered_clients" not in self.summary
-
-    @property
-    def finished(self) -> bool:
-        """Whether the run wrote its summary, the last step of a run."""
-        return self.summary is not None
-
-    def series(self, key: str) -> tuple[list[int], list[float]]:
-        """Rounds in which ``key`` was measured, and its values, without null and NaN."""
-        pairs = [(row["round"], number(row.get(key))) for row in self.metrics]
-        measured = [(step, value) for step, value in pairs if value is not None]
-        return [step for step, _ in measured], [value for _, value in measured]
-
-    def best_round(self) -> int | None:
-        """Round of the saved model; without a summary, the best so far by ``selection``.
-
-        Test errors are never used for this: the result would be too optimistic.
-        """
-        if self.summary is not None:
-            best = number(self.summary.get("best_round"))
-            return None if best is None else int(best)
-        chosen = str(self.settings.get("selection"))
-        for selection in [chosen] if chosen in CRITERION else ["validation", "heldout"]:
-            if line := best_line(self.metrics, selection):
-                return int(line["round"])
-        return None
-
-
-def read_run(directory: Path) -> Run:
-    """Read a run's directory."""
-    if not directory.is_dir():
-        raise UserError(
-            f"{directory} is not a directory; name the output directory of a run.", "folder-missing"
-        )
-    settings, data = read_config(directory)
-    return Run(
-        directory=directory,
-        settings=settings,
-        data=data,
-        metrics=read_metrics(directory / "metrics.jsonl"),
-        summary=read_summary(directory),
-        federation=_federation(read_object(directory / "federation.json")),
-        environment=read_object(directory / "environment.json"),
-        label=_label(settings),
-        error=(read_text(directory / "error.txt", errors="replace") or "").strip() or None,
-        labels=read_object(directory / "labels.json"),
-        measures=read_object(directory / "measures.json"),
-        disclosures=read_object(directory / "disclosures.json"),
-        personal=read_object(directory / "personal.json"),
-    )
-
-
-def read_config(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings and data description of a run, ``config.json``."""
-    path = directory / "config.json"
-    config = read_object(path) or {}
-    settings, data = config.get("settings"), config.get("data")
-    if not isinstance(settings, dict) or not isinstance(data, dict):
-        raise UserError(
-            f"{directory} is not the directory of a run: it holds no config.json with settings and "
-            "data.",
-            "run-missing",
-        )
-    return settings, data
-
-
-def saved_model(directory: Path, settings: Mapping[str, Any]) -> str:
-    """The setting ``model`` of the run in ``directory``, from its ``settings``."""
-    name = settings.get("model")
-    if not isinstance(name, str):
-        raise UserError(
-            f'{directory / "config.json"}: needs the setting "model".', "run-file-wrong"
-        )
-    return name
-
-
-def read_summary(directory: Path) -> dict[str, Any] | None:
-    """The outcome of a run, ``summary.json``; None while it is unfinished."""
-    return read_object(directory / "summary.json")
-
-
-def recorded_clients(directory: Path) -> int | None:
-    """Number of clients of a simulation, from its directory; None where it is not recorded."""
-    count: int | None = read_config(directory)[1].get("num_clients")
-    return count
-
-
-def distinct_labels(runs: Sequence[Run]) -> list[str]:
-    """The labels of ``runs``; equal ones get the settings in which the runs differ."""
-    labels = [run.label for run in runs]
-    for extra in ("name", "number"):
-        count = Counter(labels)
-        labels = [
-            label
-            if count[label] == 1
-            else f"{label} · {run.directory.resolve().name if extra == 'name' else position}"
-            for position, (label, run) in enumerate(zip(labels, runs, strict=True), start=1)
-        ]
-    return labels
+    @field_validator("clients")
+    @classmethod
+    def _in_order(cls, clients: tuple[ClientRecord, ...]) -> tuple[ClientRecord, ...]:
+        return tuple(sorted(clients, key=lambda client: client.id))
 
 
 def number(value: object) -> float | None:
@@ -412,16 +274,6 @@ def dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         name = f"{prefix}{key}"
         flat |= dotted(value, f"{name}.") if isinstance(value, dict) else {name: value}
     return flat
-
-
-def _label(settings: dict[str, Any]) -> str:
-    method = str(settings.get("method", "run"))
-    # A path of a data set is long and the same in a comparison: take its last part.
-    dataset = str(settings.get("dataset", "")).rstrip("/").rsplit("/", maxsplit=1)[-1]
-    parts = [method, dataset] if dataset else [method]
-    if "seed" in settings:
-        parts.append(f"seed {settings['seed']}")
-    return " · ".join(parts)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -448,12 +300,3 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             )
         rounds[step] = row
     return [rounds[step] for step in sorted(rounds)]
-
-
-def _federation(value: dict[str, Any] | None) -> Federation | None:
-    if value is None:
-        return None
-    # Values that were not recorded are null, like the defaults.
-    federation = Federation.model_validate({k: v for k, v in value.items() if v is not None})
-    clients = tuple(sorted(federation.clients, key=lambda client: client.id))
-    return federation.model_copy(update={"clients": clients})

@@ -1,4 +1,4 @@
-"""Write a run's directory: configuration, environment, metrics, models, each file atomically."""
+"""Where a run comes from, which one goes on, and who may write to its directory."""
 
 from __future__ import annotations
 
@@ -7,34 +7,23 @@ import importlib.metadata
 import json
 import os
 import platform
-import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 from filelock import FileLock, Timeout
-from numpy.typing import NDArray
 
-from fedul_flwr.config.run_config import METRICS as METRICS
-from fedul_flwr.config.user_files import read_object, read_text
+from fedul_flwr.config.run_config import METRICS
+from fedul_flwr.config.user_files import read_object
 from fedul_flwr.data.run_files.records import read_metrics
-from fedul_flwr.data.safe_files import (
-    PARTS,
-    append_line,
-    load_arrays_of,
-    require_whole,
-    save_arrays,
-    storing,
-    write_atomically,
-)
+from fedul_flwr.data.safe_files import storing, write_atomically
 from fedul_flwr.errors import StorageError, UserError
 
 
@@ -107,171 +96,6 @@ def _describe_commit(root: Path) -> str | None:
     return commit + DIRTY if changed else commit
 
 
-NamedArrays = Mapping[str, NDArray[Any]]
-
-CONFIG, ENVIRONMENT = "config.json", "environment.json"
-FEDERATION, SUMMARY, ERROR = "federation.json", "summary.json", "error.txt"
-BEST_MODEL = "model.safetensors"
-HAS_STATE = "has_state"
-"""Key in the header of ``last.safetensors``: whether a state of the strategy lies beside it."""
-TRAINED_FOR = "test_prior"
-"""Key of the class priors that a model is trained for, in its header."""
-TEMPERATURE = "temperature"
-"""Key in the header of ``model.safetensors``: by what predictions divide its logits."""
-DISCLOSURES = "disclosures.json"
-"""File of a run among owners: what left each of them, who sees it, and what is not protected."""
-SPLIT, SPLIT_PICTURE = "split.npz", "split.png"
-LABELS, MEASURES = "labels.json", "measures.json"
-PERSONAL, PERSONAL_MODEL = "personal.json", "personal.safetensors"
-"""Errors of a simulation's personal models, and the file of each of them."""
-
-
-def state_file(round_number: int) -> str:
-    """Name of the file with a strategy's state after a round."""
-    return f"state-{round_number}.safetensors"
-
-
-@dataclass
-class RunDirectory:
-    """One run's results on disk.
-
-    Files are replaced atomically, so a reader or a resumed run sees the complete old or new file.
-    A run resumes from ``last.safetensors``, whose header has its round.
-
-    Attributes
-    ----------
-    check : raises an error if the directory is no longer this run's.
-    """
-
-    path: Path
-    check: Callable[[], None] = lambda: None
-
-    def remove_unfinished(self) -> None:
-        """Delete half-written files of processes that were killed, see :func:`replace_file`.
-
-        Only for who holds the directory's lock, before its clients begin.
-        """
-        for path in self.path.rglob(PARTS):
-            if path.is_file() and not path.is_symlink():
-                path.unlink(missing_ok=True)
-
-    def write_json(self, name: str, content: Any, *, indent: int | None = 2) -> None:
-        """Replace JSON file ``name``; without ``indent`` it has one line."""
-        self.write_text(name, json.dumps(content, indent=indent) + "\n")
-
-    def read_json(self, name: str) -> dict[str, Any]:
-        """The object in JSON file ``name``; UserError if it is missing or damaged."""
-        content = read_object(self.path / name)
-        if content is None:
-            raise UserError(f"{self.path / name} is missing.", "file-missing")
-        return content
-
-    def write_error(self, text: str) -> None:
-        """Write the sentence that says why the run ended."""
-        self.write_text(ERROR, text + "\n")
-
-    def write_text(self, name: str, text: str) -> None:
-        """Replace text file ``name``."""
-        write_atomically(self.path / name, text)
-
-    def append_metrics(self, line: Mapping[str, Any]) -> None:
-        """Add a round's line to ``metrics.jsonl``."""
-        append_line(self.path / METRICS, json.dumps(dict(line)))
-
-    def read_metrics(self) -> list[dict[str, Any]]:
-        """Lines of ``metrics.jsonl`` in the order of their rounds."""
-        return read_metrics(self.path / METRICS)
-
-    def replace_metrics(self, lines: list[dict[str, Any]]) -> None:
-        """Replace ``metrics.jsonl`` by ``lines``."""
-        self.write_text(METRICS, "".join(json.dumps(line) + "\n" for line in lines))
-
-    def save_model(self, name: str, arrays: NamedArrays, about: Mapping[str, Any]) -> None:
-        """Replace model ``name``; its header gets ``about`` as JSON."""
-        save_arrays(self.path / name, arrays, about)
-
-    def load_model(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Arrays of model ``name``, and the content of its header."""
-        return load_arrays_of(self.path / name)
-
-    def save_state(self, round_number: int, arrays: NamedArrays) -> None:
-        """Save a strategy's state after ``round_number``, if it has any."""
-        if arrays:
-            self.save_model(state_file(round_number), arrays, {"round": round_number})
-
-    def load_state(self, round_number: int) -> dict[str, NDArray[Any]]:
-        """The state saved after ``round_number``; empty if there is none."""
-        name = state_file(round_number)
-        return self.load_model(name)[0] if (self.path / name).exists() else {}
-
-    def require_whole(self) -> None:
-        """Refuse files of arrays, also of clients, whose bytes are not those that were written."""
-        for path in sorted(self.path.rglob("*.safetensors")):
-            if not path.is_symlink():
-                require_whole(path)
-
-    def drop_states_before(self, round_number: int) -> None:
-        """Delete states of earlier rounds."""
-        for path in self.path.glob("state-*.safetensors"):
-            if path.name != state_file(round_number):
-                path.unlink()
-
-    @property
-    def plots(self) -> Path:
-        """Folder of the pictures; it exists once all are drawn."""
-        return self.path / "plots"
-
-    def replace_plots(self, draw: Callable[[Path], object]) -> None:
-        """Let ``draw`` fill a folder with pictures, then replace the earlier ones by it."""
-        part = self.path / ".plots.part"
-        try:
-            for earlier in (part, self.plots):
-                shutil.rmtree(earlier, ignore_errors=True)
-            part.mkdir()
-            draw(part)
-            part.replace(self.plots)
-        except Exception as error:  # of matplotlib, its fonts, the disk
-            shutil.rmtree(part, ignore_errors=True)
-            why = str(error).strip().rstrip(".") or type(error).__name__
-            raise UserError(
-                f"The run in {self.path} is complete, but not its pictures ({why}): "
-                f"fedul-flwr run --resume {self.path} draws them.",
-                "run-not-finished",
-            ) from error
-
-    @property
-    def clients(self) -> Path:
-        """Folder in which clients of a simulation store arrays between rounds."""
-        return self.path / "clients"
-
-    @property
-    def exchanged(self) -> Path:
-        """Folder in which the server stores its copies of the parts that clients have."""
-        return self.path / "held"
-
-    def drop_client_versions(self, round_number: int) -> None:
-        """Delete old versions of clients' arrays, of rounds up to ``round_number``.
-
-        Of each client's files NAME-ROUND.safetensors, written by the client or by the server, the
-        newest one up to that round stays, because a run resumes from it, and all later ones stay.
-        Clients may write at the same time.
-        """
-        versions: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
-        pattern = "*/*-*.safetensors"
-        for path in (*self.clients.glob(pattern), *self.exchanged.glob(pattern)):
-            name, _, number = path.stem.rpartition("-")
-            if int(number) <= round_number:
-                versions.setdefault((path.parent, name), []).append((int(number), path))
-        for version in versions.values():
-            for _, path in sorted(version)[:-1]:
-                path.unlink(missing_ok=True)
-
-    def remove_clients(self) -> None:
-        """Delete clients' state of an earlier attempt, and the server's copies."""
-        shutil.rmtree(self.clients, ignore_errors=True)
-        shutil.rmtree(self.exchanged, ignore_errors=True)
-
-
 # Which run a SuperLink has begun last: where its files are, and whether its process lives.
 
 CURRENT_RUN = "FEDUL_CURRENT_RUN"
@@ -288,8 +112,8 @@ def note_run(directory: Path, num_rounds: int, state: str) -> None:
             write_atomically(Path(file), json.dumps({**about, "process": process}))
 
 
-def read_run(file: Path) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
-    """What was noted last, and the lines of ``metrics.jsonl``; both empty without a run."""
+def noted_run(file: Path) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
+    """What was noted last, and the run's lines; both empty without a run."""
     about = read_object(file)
     if about is None:
         return {}, []
@@ -302,13 +126,12 @@ def read_run(file: Path) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
         lives = False
     if about["state"] == "training" and not lives:
         about["state"] = "died"
-    lines = (read_text(Path(about["directory"]) / METRICS) or "").splitlines(keepends=True)
-    return about, [json.loads(line) for line in lines if line.endswith("\n")]
+    return about, read_metrics(Path(about["directory"]) / METRICS)
 
 
 def run_in_words(file: Path) -> str:
     """One line about the last run: how far it is, and how to resume it if it ended early."""
-    about, lines = read_run(file)
+    about, lines = noted_run(file)
     if not about:
         return "No run yet."
     last = lines[-1] if lines else {"clients": 0, "failures": 0}

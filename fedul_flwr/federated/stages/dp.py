@@ -11,7 +11,6 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
-from flwr.serverapp.exception import PrivacyBudgetExhausted
 from flwr.serverapp.strategy import FedAvg
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from numpy.typing import NDArray
@@ -45,7 +44,14 @@ from fedul_flwr.federated.payload import (
     in_run,
     reports_of,
 )
-from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage, are_hidden, stages_of
+from fedul_flwr.federated.stage import (
+    ClientStage,
+    RunEndsError,
+    ServerStage,
+    Stage,
+    are_hidden,
+    stages_of,
+)
 from fedul_flwr.federated.sums.vector import fewest_summed
 from fedul_flwr.secure.noise import fresh_gaussians, gaussian_epsilon
 from fedul_flwr.secure.sharing import quorum
@@ -134,10 +140,7 @@ class PrivateMean(FlowerStrategy):
         if budget and then > budget:
             self.exhausted = True
             if self.releases:
-                raise PrivacyBudgetExhausted(
-                    f"Another release would spend epsilon = {then:.6g}, above {budget:g} "
-                    f"({self.epsilon:.6g} is spent, delta {delta:g})."
-                )
+                raise RunEndsError("one more would exceed dp.max-epsilon")
             why = "one round alone exceeds it; raise it or dp.noise-multiplier"
             raise setting_error("dp.max-epsilon", budget, why, "privacy-budget")
         self._start, self._sampled = arrays, len(list(grid.get_node_ids()))

@@ -16,8 +16,8 @@ from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.methods import PARTLY_LABELED, find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.local_data import own_data, refuse_unwritable
-from fedul_flwr.data.run_files.store import PERSONAL as PERSONAL_ERRORS
-from fedul_flwr.data.run_files.store import PERSONAL_MODEL
+from fedul_flwr.data.run_files.parts import Personal as Errors
+from fedul_flwr.data.run_files.run import PERSONAL_MODEL
 from fedul_flwr.data.safe_files import load_arrays_of, save_arrays
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.split import label_scenario
@@ -78,7 +78,7 @@ class AtServer(ServerStage):
             "bytes_down": phase.bytes_down,
         }
         answered = [client.partition_id for client in clients if client.node_id in phase.answers]
-        folder = run.directory.clients
+        folder = run.directory.memory
         files = {client: folder / str(client) / PERSONAL_MODEL for client in answered}
         if not any(file.exists() for file in files.values()):
             log(INFO, "Personal models are where the clients run.")
@@ -92,7 +92,7 @@ class AtServer(ServerStage):
             row["test_error"] = run.error(client, arrays | tuned)
             row["global_test_error"] = run.error(client, arrays)
             rows.append(row)
-        run.directory.write_json(PERSONAL_ERRORS, {**about, "clients": rows}, indent=None)
+        run.directory.store(personal=Errors.model_validate({**about, "clients": rows}))
         return {"personal": about | _compared(rows)}
 
 

@@ -7,11 +7,11 @@ it gets no more data, and the run continues.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from logging import WARNING
 from pathlib import Path
@@ -19,10 +19,11 @@ from typing import Any, cast
 
 from flwr.common import log
 
-from fedul_flwr.config.base import Scalar
-from fedul_flwr.data.run_files import store
+from fedul_flwr.config.user_files import read_object
 from fedul_flwr.data.run_files.records import dotted, number
+from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.errors import require
+from fedul_flwr.run.callbacks import Callback
 
 PICTURES = ("summary.png", "error.png", "loss.png", "pseudo_labels.png", "time_traffic.png")
 """Figures of rounds and of the server's test points; others show the clients' points or labels."""
@@ -49,59 +50,43 @@ def refuse_missing(tracking: str) -> None:
     require("tracking", f"Setting tracking = {tracking!r}", *needed, setting="tracking")
 
 
-@contextmanager
-def tracked(
-    tracking: str, directory: store.RunDirectory
-) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Context that tracks a run; yields the function for each line of ``metrics.jsonl``."""
-    copies = [_Copy(tool, directory) for tool in tools(tracking)]
-
-    def add_round(line: Mapping[str, Any]) -> None:
-        for copy in copies:
-            copy.add_round(line)
-
-    succeeded = False
-    try:
-        yield add_round
-        succeeded = True
-    finally:
-        for copy in copies:
-            copy.end(succeeded)
-
-
-class _Copy:
+class Tracking(Callback):
     """One tool's copy of one run: opened with the first line, stopped after the first failure."""
 
-    def __init__(self, tool: str, directory: store.RunDirectory) -> None:
-        self._tool, self._directory = tool, directory
+    waits = False
+
+    def __init__(self, tool: str, run: Run) -> None:
+        self._tool, self._run = tool, run
         self._tracker: Tracker | None = None
         self._failed = False
 
-    def add_round(self, line: Mapping[str, Any]) -> None:
-        numbers = {key: value for key, value in _numbers(line).items() if key != "round"}
-        self._attempt(lambda: self._opened(line["round"]).add(line["round"], numbers))
+    def recorded(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Copy the numbers of the last round."""
+        step = lines[-1]["round"]
+        numbers = {key: value for key, value in _numbers(lines[-1]).items() if key != "round"}
+        self._attempt(lambda: self._opened(step).add(step, numbers))
 
-    def end(self, succeeded: bool) -> None:
-        pictures = []
-        if succeeded:
-            self._attempt(self._add_summary)
-            plots = self._directory.path / "plots"
-            if (self._directory.path / store.METRICS).exists():  # else it labeled clients' points
-                pictures = [plots / name for name in PICTURES if (plots / name).exists()]
-        if (tracker := self._tracker) is not None:
-            self._attempt(lambda: tracker.end(succeeded, pictures))
-
-    def _add_summary(self) -> None:
-        summary = self._directory.read_json(store.SUMMARY)
+    def end(self, summary: Mapping[str, Any]) -> None:
+        """Copy the numbers of the summary, and pictures of a run that has trained."""
         step = summary.get("rounds", 0)
         numbers = {f"summary/{key}": value for key, value in _numbers(summary).items()}
-        self._opened(step + 1).add(step, numbers)
+        self._attempt(lambda: self._opened(step + 1).add(step, numbers))
+        drawn = [self._run.plots / name for name in PICTURES if self._run.lines]
+        self._close([picture for picture in drawn if picture.exists()], succeeded=True)
+
+    def failed(self) -> None:
+        """Mark the copy as failed, unless it has ended."""
+        self._close([], succeeded=False)
+
+    def _close(self, pictures: Sequence[Path], *, succeeded: bool) -> None:
+        if (tracker := self._tracker) is not None:
+            self._attempt(lambda: tracker.end(succeeded, pictures))
+            self._tracker = None
 
     def _opened(self, step: int) -> Tracker:
         """The tracker; ``step`` is its first step, larger than 1 if a run resumes."""
         if self._tracker is None:
-            settings = self._directory.read_json(store.CONFIG)["settings"]
-            self._tracker = _TRACKERS[self._tool](self._directory, settings, step)
+            self._tracker = _TRACKERS[self._tool](self._run, step)
         return self._tracker
 
     def _attempt(self, action: Callable[[], object]) -> None:
@@ -125,16 +110,14 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
 class TensorBoard:
     """Event files in the run's directory; a resumed run writes a new file."""
 
-    def __init__(
-        self, directory: store.RunDirectory, settings: Mapping[str, Scalar], step: int
-    ) -> None:
+    def __init__(self, run: Run, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
         from torch.utils.tensorboard.summary import hparams
 
-        self._writer = SummaryWriter(str(directory.path / TENSORBOARD), purge_step=step)
+        self._writer = SummaryWriter(str(run.path / TENSORBOARD), purge_step=step)
         self._events = cast(Any, self._writer.file_writer)
         shown = dict.fromkeys(("test_error", "validation_error"), 0.0)
-        parts: Any = hparams(dict(settings), shown)  # type: ignore[no-untyped-call]
+        parts: Any = hparams(run.settings, shown)  # type: ignore[no-untyped-call]
         experiment, start, self._success = parts
         for part in (experiment, start):
             self._events.add_summary(part)
@@ -162,9 +145,7 @@ class TensorBoard:
 class MLflow:
     """A run in the store ``MLFLOW_TRACKING_URI``, or in a database next to the results."""
 
-    def __init__(
-        self, directory: store.RunDirectory, settings: Mapping[str, Scalar], step: int
-    ) -> None:
+    def __init__(self, run: Run, step: int) -> None:
         # By default MLflow reports its usage over the network; we turn that off.
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         for variable, value in _IN_HASTE.items():
@@ -175,16 +156,16 @@ class MLflow:
         for name in ("mlflow", "alembic"):  # they log every table of a new database
             logging.getLogger(name).setLevel(WARNING)
         self._database = os.environ.get("MLFLOW_TRACKING_URI")
-        path = directory.path
+        path = run.path
         self._client = MlflowClient(self._database or f"sqlite:///{path / MLFLOW_DATABASE}")
         if step > 1 and (path / MLFLOW_RUN).exists():
-            self._run = str(directory.read_json(MLFLOW_RUN)["run_id"])
+            self._run = (read_object(path / MLFLOW_RUN) or {})["run_id"]
             self._client.update_run(self._run, status="RUNNING")
             return
         name = "/".join(path.parts[-2:])
         self._run = self._client.create_run(self._experiment(path), run_name=name).info.run_id
-        directory.write_json(MLFLOW_RUN, {"run_id": self._run})
-        params = [Param(name, str(value)) for name, value in settings.items()]
+        run.write_text(MLFLOW_RUN, json.dumps({"run_id": self._run}) + "\n")
+        params = [Param(name, str(value)) for name, value in run.settings.items()]
         for start in range(0, len(params), _MOST_PARAMS):
             self._client.log_batch(self._run, params=params[start : start + _MOST_PARAMS])
 
@@ -215,13 +196,11 @@ class WeightsAndBiases:
     """An offline run in the run's directory, which ``wandb sync`` uploads; ``WANDB_MODE`` may say
     ``online``. It has the settings and numbers alone, nothing of the machine or the program."""
 
-    def __init__(
-        self, directory: store.RunDirectory, settings: Mapping[str, Scalar], step: int
-    ) -> None:
+    def __init__(self, run: Run, step: int) -> None:
         del step
         import wandb
 
-        path = directory.path
+        path = run.path
         quiet = {"silent": True, "console": "off", "save_code": False, "disable_git": True}
         machine = {"x_disable_meta": True, "x_disable_stats": True, "x_save_requirements": False}
         self._run = wandb.init(
@@ -231,7 +210,7 @@ class WeightsAndBiases:
             name="/".join(path.parts[-2:]),
             id=sha256(str(path.resolve()).encode()).hexdigest()[:16],
             resume="allow",
-            config=dict(settings),
+            config=dict(run.settings),
             settings=wandb.Settings(**quiet, **machine),
         )
 

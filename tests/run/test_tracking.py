@@ -1,7 +1,8 @@
 import json
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 from PIL import Image
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.run_files.store import RunDirectory
-from fedul_flwr.results import tracking
-from fedul_flwr.results.tracking import refuse_missing, tracked
+from fedul_flwr.data.run_files.run import Run
+from fedul_flwr.run import tracking
+from fedul_flwr.run.callbacks import Callbacks
+from fedul_flwr.run.tracking import Tracking, refuse_missing, tools
 from tests.support.refusals import refuses
 from tests.support.runs import train
 from tests.support.synthetic_results import write_json, write_run
@@ -39,16 +41,34 @@ def scalars(directory: Path) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-def finished(path: Path) -> RunDirectory:
+def finished(path: Path) -> Run:
     """A run with pictures, all black, of its rounds and of its clients, and their summary."""
     write_run(path, rounds=2, outcome=SUMMARY)
     (path / "plots").mkdir()
     for name in ("summary", "error", "loss", "time_traffic", "priors"):
         Image.new("RGB", (4, 3)).save(path / "plots" / f"{name}.png")
-    return RunDirectory(path)
+    return Run.read(path)
 
 
-def ends_early(tool: str, directory: RunDirectory, *lines: dict[str, Any]) -> None:
+@contextmanager
+def tracked(names: str, run: Run) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A run that is tracked; yields what adds the line of a round."""
+    copies, lines = Callbacks(), []
+    copies.add(*(Tracking(tool, run) for tool in tools(names)))
+
+    def add_round(line: dict[str, Any]) -> None:
+        lines.append(line)
+        copies.recorded(lines)
+
+    try:
+        yield add_round
+        copies.end(run.outcome.entries)
+    except BaseException:
+        copies.failed()
+        raise
+
+
+def ends_early(tool: str, directory: Run, *lines: dict[str, Any]) -> None:
     def run() -> None:
         with tracked(tool, directory) as add_round:
             for known in lines:
@@ -120,7 +140,7 @@ def test_pictures_of_a_run_that_labels_stay_in_its_directory(
     directory = finished(tmp_path / "labeled")
     (directory.path / "metrics.jsonl").unlink()
     write_json(directory.path / "summary.json", {"test_error": 3.5})
-    with tracked("mlflow", directory):
+    with tracked("mlflow", Run.read(directory.path)):
         pass
     names = {path.relative_to(tmp_path).parts[0] for path in sent}
     assert names == {"trained"}
