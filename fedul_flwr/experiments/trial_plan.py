@@ -158,14 +158,15 @@ def make_trials(
     for name, settings in rows.items():
         with prefixed(f"Run {name!r}"):
             applied[name] = apply(shared, settings)
-    for key in shared.keys() - {key for settings in applied.values() for key in settings}:
-        allowed = frozenset(default_flat()).union(*(_in_use(shared, of) for of in rows.values()))
-        if key not in allowed:
-            raise unknown_key(key, allowed)
+    unused = [key for key in shared if not any(key in settings for settings in applied.values())]
+    allowed = frozenset(default_flat()).union(*(_in_use(shared, of) for of in rows.values()))
+    if unknown := [key for key in unused if key not in allowed]:
+        raise unknown_key(unknown[0], allowed)
+    if unused:
         raise UserError(
-            f"Setting {key} in --run-config has no effect in any of the runs: leave it out.",
+            f"Setting {unused[0]} in --run-config has no effect in any of the runs: leave it out.",
             "setting-without-effect",
-            setting=key,
+            setting=unused[0],
         )
     output = user_path(output, Path.cwd())
     return tuple(
