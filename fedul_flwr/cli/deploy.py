@@ -305,6 +305,14 @@ def withdraw(directory: OwnFolder, digest: RunDigest, because: Because = "") -> 
     _echo(decide(approvals_of(user_path(directory)), digest, "withdrawn", because=because))
 
 
+@runs.command(**with_examples("fedul-flwr deploy runs regroup owners/north"))
+def regroup(directory: OwnFolder) -> None:
+    """Let the next secure sums be over another group of owners, and say what that can tell."""
+    from fedul_flwr.deploy.runs import approvals_of, regrouped
+
+    _echo(regrouped(approvals_of(user_path(directory))))
+
+
 def _echo(lines: Iterable[str]) -> None:
     for line in lines:
         typer.echo(line)

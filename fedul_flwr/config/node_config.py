@@ -39,13 +39,15 @@ class OwnerLimits(Settings):
     allow_methods: str = ""
     """Names of the allowed methods, separated by commas; empty allows every built-in one. A run may
     name a module of somebody's own, as method, base, model, features, optimizer or augment, only if
-    its name `package.module:NAME` is here, too."""
+    its name `package.module:NAME` is here, too; likewise features that read a folder or fetch a
+    network, as `huggingface:NAME`."""
     approve: Literal["runs-within-limits", "each-run"] = "runs-within-limits"
     """Whether the owner approves each run by itself (`fedul-flwr deploy runs`): its client answers
-    nothing but who it is before that. Other settings, code, kinds of what leaves or owners make
-    another run; other columns, classes or shapes do not."""
+    nothing but who it is before that. Other settings, columns, classes, shapes, code, kinds of what
+    leaves or owners make another run."""
     allow_plaintext: bool = False
-    """Whether `xclp.secure = "plaintext"` is allowed, which shows the server all codes."""
+    """Whether `xclp.secure = "plaintext"` is allowed, which shows the server all codes, and
+    `closed-form.sum = "plaintext"`, which shows it the sums of this owner alone."""
     allow_known_seed: bool = False
     """Whether `xclp.codes-seed = "run"` is allowed, with which the server can test guesses."""
     allow_priors: bool = False
@@ -61,12 +63,12 @@ class OwnerLimits(Settings):
     min_labeled_clients: Annotated[int, Field(ge=1)] = 3
     """Least allowed `xclp.min-labeled-clients`; t + 2 against t owners who work together. Also the
     fewest clients in a masked sum of columns or updates, which are never fewer than 3."""
-    allow_regrouping: bool = False
-    """Whether what was summed in secret before, a model's updates or the columns, may be summed
-    again over other clients: both sums together tell the part of those who are in one alone."""
     fixed_clients: bool = False
-    """Whether all secure sums of a run must be over the same clients: a server that leaves one out
-    in the next round reads about that client's part, if the model has hardly changed."""
+    """Whether all secure sums of a kind must be over the same clients, in all runs with these data,
+    whatever the server asks: a server that leaves one out reads about that client's part, if what
+    it asks has hardly changed. A client that drops out ends the round. The owner's person allows
+    another group by `fedul-flwr deploy runs regroup`. Without it the same question alone is not
+    answered over other clients."""
     check_models: bool = False
     """Whether training must begin with the weights that the client computes from the run's seed,
     and no later model may be further away than clipped updates can have moved it: needs
@@ -115,11 +117,15 @@ class OwnerLimits(Settings):
             yield f"{key}: {'yes' if value is True else value or unset}"
 
     def check_modules(self, flat: Mapping[str, Any]) -> None:
-        """Refuse settings that name a module which the owner does not allow."""
+        """Refuse settings that name a module, a folder or a network to fetch which the owner does
+        not allow: whether it is there is not for the server to know."""
         for key in BUILT_IN:
             for name in named_modules({key: flat.get(key)}):
                 if name not in self._allowed_methods:
                     raise self._refusal(f"{key} = {name!r}", "allow-methods")
+        features = str(flat.get("features", ""))
+        if features.startswith(BUILT_IN["features"]) and features not in self._allowed_methods:
+            raise self._refusal(f"features = {features!r}", "allow-methods")
 
     def check_run(self, settings: RunConfig) -> None:
         """Refuse a run that does less than the owner wants."""
@@ -166,6 +172,10 @@ class OwnerLimits(Settings):
                 yield "require-secure-sum", "secure-sum = 'off'"
             if settings.makes_heads and not settings.sums_heads:
                 yield "require-secure-sum", "closed-form.sum = 'plaintext'"
+            if settings.makes_heads and method.updates:
+                yield "require-secure-sum", "a head in closed form on a model from the server"
+        if settings.makes_heads and not settings.sums_heads and not self.allow_plaintext:
+            yield "allow-plaintext", "closed-form.sum = 'plaintext'"
         if method.trains:
             yield from self._broken_by_noise(settings)
             yield from self._broken_by_models(settings) if self.check_models else ()
@@ -191,6 +201,10 @@ class OwnerLimits(Settings):
 
     def _broken_by_models(self, settings: RunConfig) -> Iterator[tuple[str, str]]:
         """What leaves a client unable to tell what a model may be (``check-models``)."""
+        if settings.start_from and not self.approved_starts:
+            yield "check-models", f"start-from = {settings.start_from!r}"
+        if not find_method(settings.method).updates:
+            return  # the client makes the network itself
         side = settings.find(LabelSourceSettings)
         at_server = side is None or side.labels_at == "server"
         if settings.base not in PLAIN_MEANS:
@@ -200,9 +214,7 @@ class OwnerLimits(Settings):
         if settings.find(ServerTrainingSettings) is not None and at_server:
             yield "check-models", "training at the server"
         if settings.makes_heads:
-            yield "check-models", "a head in closed form"
-        if settings.start_from and not self.approved_starts:
-            yield "check-models", f"start-from = {settings.start_from!r}"
+            yield "check-models", "a head in closed form on a model from the server"
 
     def _broken_by_codes(
         self, settings: RunConfig, codes: XCLPSettings

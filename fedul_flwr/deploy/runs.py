@@ -60,6 +60,8 @@ def shown(approvals: Approvals, text: str) -> Iterator[str]:
     yield f"Run {digest}, asked for at {asked}: {state}{f': {because}' if because else ''}"
     yield "Settings:"
     yield from (f"  {key} = {value!r}" for key, value in about["settings"].items())
+    yield "Columns, classes and shapes:"
+    yield from (f"  {key} = {value}" for key, value in about["setup"].items())
     yield "Code, SHA-256:"
     yield from (f"  {key} {value}" for key, value in about["code"].items())
     yield "Would leave this machine:"
@@ -70,6 +72,29 @@ def shown(approvals: Approvals, text: str) -> Iterator[str]:
     if before:
         yield f"Differs from run {before[-1][:12]}, which is approved, in:"
         yield from (f"  {line}" for line in changes(runs[before[-1]][1], about))
+
+
+_TELLS = {
+    "SummedUpdates": "what it has learned in a round, near to exactly",
+    "Heads": "sums of its points' features by class, which of few points tell the points",
+    "ColumnScaling": "mean and variance of each of its columns",
+    "ClassPriors": "how many points of each class it has",
+    "HeldOut": "the loss of a model on its points",
+}
+"""What two groups tell of an owner who is in one alone, by the kind of sums."""
+
+
+def regrouped(approvals: Approvals) -> Iterator[str]:
+    """Let the next secure sums be over another group of owners; say what that can tell of whom."""
+    groups = approvals.regroup()
+    for kind, clients in groups.items():
+        part = _TELLS.get(kind, "its part")
+        yield (
+            f"{kind}: summed over owners {', '.join(map(str, clients))} until now. Of an owner who "
+            f"is in only one of this group and the next, the server can compute {part}."
+        )
+    if not groups:
+        yield "Nothing of this owner's data was in a secure sum yet."
 
 
 def decide(

@@ -47,6 +47,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.payload import (
     LOSS,
+    NOTHING,
     STEPS,
     TRAIN,
     Declared,
@@ -134,13 +135,13 @@ class Client(NumPyClient, Generic[D]):
         if name == DESCRIBE:
             return Content(values=partition)
         if name == SETUP:
+            earlier = self.state.values(SETUP)
             self._set_up(dict(content.values))
-            values = dict(partition)
-            for part in (self.register(), *(stage.register() for stage in self.stages)):
-                if taken := sorted(values.keys() & part.keys()):
-                    raise name_taken("A value of register()", taken[0], values.__contains__)
-                values |= part
-            return Content(values=values)
+            try:
+                return Content(values=self._registration(partition))
+            except BaseException:  # later messages find no setup that was refused
+                self.state.set_values(SETUP, earlier)
+                raise
         for stage in self.stages:
             if name in stage.phases:
                 return stage.answer(name, content)
@@ -150,6 +151,15 @@ class Client(NumPyClient, Generic[D]):
                 "server-asks-too-much",
             )
         return Content()
+
+    def _registration(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """``values``, and what it tells of its data."""
+        answer = dict(values)
+        for part in (self.register(), *(stage.register() for stage in self.stages)):
+            if taken := sorted(answer.keys() & part.keys()):
+                raise name_taken("A value of register()", taken[0], answer.__contains__)
+            answer |= part
+        return answer
 
     @cached_property
     def stages(self) -> list[ClientStage]:
@@ -270,7 +280,7 @@ class Client(NumPyClient, Generic[D]):
             task = self.task(round.in_tensors())
             if task.batches.num_points == 0:  # the unchanged model, with weight 0
                 arrays = learning.dump_arrays(model)
-                return {ARRAYS: arrays, WEIGHT: 0, LOSS: 0.0, STEPS: 0, NORMALIZER: 0.0}
+                return {ARRAYS: arrays, **NOTHING}
             payload = self._trained(model, task, round)
         learning.release_freed_memory()
         on_device = current() is not None and not are_hidden(self.settings)
@@ -359,6 +369,22 @@ def names_of(client: Client[Any], received: Collection[str]) -> list[str]:
             f"The server's model and this client's differ in {odd[0]!r}.", "model-mismatch"
         )
     return names
+
+
+def require_model(client: Client[Any], arrays: Arrays) -> None:
+    """Refuse arrays that are not of the names, shapes and types of a client's model; of one that
+    travels in parts, of the types."""
+    state = client.model.state_dict()
+    if arrays.keys() != state.keys():
+        names_of(client, arrays)
+    for name, mine in state.items():
+        if name not in arrays:
+            continue
+        kind = np.float32 if mine.is_floating_point() else np.int64
+        if arrays[name].shape != tuple(mine.shape) or arrays[name].dtype != kind:
+            raise UserError(
+                f"The server's model and this client's differ in {name!r}.", "model-mismatch"
+            )
 
 
 def _build(

@@ -295,6 +295,8 @@ OF_ALL: Parts = {
     PROCESS: replace(_ACCOUNT, optional=True),
 }
 """Numbers of every update."""
+NOTHING: Mapping[str, Any] = {WEIGHT: 0, LOSS: 0.0, STEPS: 0, NORMALIZER: 0.0}
+"""Numbers of an update of a client that has none."""
 CONFIDENT: Parts = {
     CONFIDENT_SHARE: Part(
         at_least=0,

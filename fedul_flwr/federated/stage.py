@@ -400,6 +400,11 @@ def sums_of(settings: RunConfig) -> dict[str, Sum]:
     return dict(sorted(sums.items(), key=lambda item: not item[1].once))
 
 
+def kind_of(name: str, settings: RunConfig) -> str:
+    """Of which kind a sum is: all that one stage declares tell of the same data."""
+    return next(stage.__name__ for stage in stages_of(settings) if name in stage.sums(settings))
+
+
 def number_of(name: str, round_number: int, sums: Mapping[str, Sum]) -> int:
     """Number of a sum in its run: later ones have larger numbers, and once a run is once."""
     first = sum(of.once for of in sums.values())

@@ -143,4 +143,8 @@ def test_given_an_unlisted_module_then_its_settings_are_refused_unparsed(key: st
         node().check_modules(flat)
     node(allow_methods="fedul, no_such_module_anywhere:NAME").check_modules(flat)
     # Built-in names with a colon are no modules.
-    node().check_modules({"model": "torchvision:resnet18", "features": "huggingface:owner/name"})
+    node().check_modules({"model": "torchvision:resnet18"})
+    named = {"features": "huggingface:owner/name"}
+    node(allow_methods="fedul,huggingface:owner/name").check_modules(named)
+    with refuses("owner-does-not-allow", limit="allow-methods"):
+        node().check_modules(named)

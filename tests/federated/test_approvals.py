@@ -19,7 +19,7 @@ from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.errors import OwnDataError
 from fedul_flwr.federated import members
 from fedul_flwr.federated.owner import ledger
-from fedul_flwr.federated.owner.ledger import Approvals, changes, describe_run, digest_of
+from fedul_flwr.federated.owner.ledger import Approvals, Ledger, changes, describe_run, digest_of
 from tests.support.identities import identities, write_identity
 from tests.support.learnable_owners import NO_DATA, write_sets
 from tests.support.refusals import code_of, refuses
@@ -146,41 +146,46 @@ def test_changed_settings_are_another_run(consortium: Consortium, persons: Any) 
 
 def test_what_makes_another_run(consortium: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
     node = consortium.node(0)
-    about = describe_run(consortium.settings(), node)
-    assert digest_of(about) == digest_of(describe_run(consortium.settings(output="there"), node))
+    about = describe_run(consortium.settings(), node, {})
+    assert digest_of(about) == digest_of(
+        describe_run(consortium.settings(output="there"), node, {})
+    )
     assert any("the model after local training" in line for line in about["sent"])
     assert [line.split()[0] for line in about["owners"]] == ["0", "1", "2"]
-    longer = describe_run(consortium.settings(num_rounds=9), node)
+    longer = describe_run(consortium.settings(num_rounds=9), node, {})
     assert changes(about, longer) == ["num-rounds: 4 before, 9 now"]
-    told = describe_run(consortium.settings(**{"fedul.share-priors": True}), node)
+    columns = [describe_run(consortium.settings(), node, {"columns": c}) for c in ("age", "hiv")]
+    assert digest_of(columns[0]) != digest_of(columns[1])
+    assert changes(*columns) == ["columns: age before, hiv now"]
+    told = describe_run(consortium.settings(**{"fedul.share-priors": True}), node, {})
     assert "sent, new: class shares and size of every set: to the server; once, before round 1" in (
         changes(about, told)
     )
     write_identity(consortium.own(0), identities(range(2))[0])
-    fewer = changes(about, describe_run(consortium.settings(), node))
+    fewer = changes(about, describe_run(consortium.settings(), node, {}))
     assert any(line.startswith("owners, gone: 2") for line in fewer)
     monkeypatch.setattr(ledger, "code_digest", lambda: "another")
-    assert "another now" in changes(about, describe_run(consortium.settings(), node))[0]
+    assert "another now" in changes(about, describe_run(consortium.settings(), node, {}))[0]
 
 
 def test_an_approval_ends_and_cannot_be_forged(consortium: Consortium) -> None:
     of, settings, node = consortium.approvals(0), consortium.settings(), consortium.node(0)
     today = datetime.now(UTC).date()
-    assert ledger.ask(settings, node)["approval"] == "waiting"
+    assert ledger.ask(settings, node, {})["approval"] == "waiting"
     [digest] = of.runs()
     of.decide(digest, "approved", until=today)
-    assert ledger.ask(settings, node) == {}
-    ledger.require_approval(settings, node)
+    assert ledger.ask(settings, node, {}) == {}
+    ledger.require_approval(settings, node, {})
     of.decide(digest, "approved", until=today - timedelta(days=1))
-    assert "ended" in ledger.ask(settings, node)["approval-because"]
+    assert "ended" in ledger.ask(settings, node, {})["approval-because"]
     with refuses("run-not-approved"):
-        ledger.require_approval(settings, node)
+        ledger.require_approval(settings, node, {})
     with closing(sqlite3.connect(of.file)) as entries, entries:
         entries.execute("UPDATE decided SET until = ''")
     with refuses("signature-wrong", OwnDataError):
-        ledger.require_approval(settings, node)
+        ledger.require_approval(settings, node, {})
     of.decide(digest, "approved")
-    ledger.require_approval(settings, node)
+    ledger.require_approval(settings, node, {})
 
 
 def test_decisions_by_command(consortium: Consortium) -> None:
@@ -192,8 +197,12 @@ def test_decisions_by_command(consortium: Consortium) -> None:
     own, node = str(consortium.own(0)), consortium.node(0)
     refused = CliRunner().invoke(app, ["deploy", "runs", "list", own])
     assert code_of(refused.output) == "folder-missing"
-    ledger.ask(consortium.settings(), node)
-    ledger.ask(consortium.settings(l1=0.5), node)
+    ledger.ask(consortium.settings(), node, {})
+    ledger.ask(consortium.settings(l1=0.5), node, {})
+    of = Ledger(consortium.approvals(0).file)
+    assert not of.others(b"question", "Heads", [0, 1, 2], fixed=True, note=True)
+    assert "owners 0, 1, 2 until now" in runs("regroup", own)
+    assert "Nothing" in runs("regroup", own)
     first, second = consortium.approvals(0).runs()
     (consortium.own(0) / "log.csv").touch()
     assert "waiting" in runs("list", own)

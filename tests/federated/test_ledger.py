@@ -33,14 +33,34 @@ def test_of_many_processes_one_answers(tmp_path: Path) -> None:
         assert sum(pool.map(answer, range(16))) == 1
 
 
-def test_lists_are_noted_by_what_was_asked(tmp_path: Path) -> None:
+def bound(ledger: Ledger, question: bytes, clients: list[int], **options: bool) -> list[int]:
+    return ledger.others(question, "Heads", clients, **{"fixed": False, "note": True, **options})
+
+
+def test_a_question_is_bound_to_its_clients(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ward.ledger")
-    assert ledger.clients_of(b"a") is None
-    ledger.sign(b"a", [4, 0, 2])
-    ledger.sign(b"b", [1])
-    assert ledger.clients_of(b"a") == [0, 2, 4]
-    ledger.sign(b"a", [0, 2])
-    assert [ledger.clients_of(b"a"), ledger.clients_of(b"b")] == [[0, 2], [1]]
+    assert bound(ledger, b"a", [4, 0, 2], note=False) == []  # asks, and binds nothing
+    assert bound(ledger, b"a", [0, 1]) == []
+    assert bound(ledger, b"a", [4, 0, 2]) == [0, 1]
+    assert bound(ledger, b"b", [4, 0, 2]) == []
+    assert bound(ledger, b"a", [1, 0]) == []
+
+
+def test_with_a_fixed_group_each_question_of_a_kind_is_bound(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ward.ledger")
+    assert bound(ledger, b"a", [0, 1, 2], fixed=True) == []
+    assert bound(ledger, b"b", [0, 1], fixed=True) == [0, 1, 2]
+    assert ledger.others(b"b", "HeldOut", [0, 1], fixed=True, note=True) == []
+    assert ledger.regroup() == {"Heads": [0, 1, 2], "HeldOut": [0, 1]}
+    assert bound(ledger, b"a", [0, 1], fixed=True) == []
+
+
+def test_of_many_processes_with_other_groups_one_is_bound(tmp_path: Path) -> None:
+    def bind(number: int) -> bool:
+        return not bound(Ledger(tmp_path / "ward.ledger"), b"a", [0, 1, number], fixed=True)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(bind, range(2, 18))) == 1
 
 
 def test_releases_add_up_and_one_beyond_the_limit_is_not_noted(tmp_path: Path) -> None:

@@ -62,9 +62,11 @@ from fedul_flwr.federated.payload import (
     ENDED,
     EVALUATE,
     LOSS,
+    NOTHING,
     PROCESS,
     STARTED,
     TRAIN,
+    Payload,
     refuse_undeclared,
     reports_of,
     update_content,
@@ -81,14 +83,14 @@ class Door:
     def require_approval(self) -> None:
         """Refuse a run that the owner's person has to approve, and has not."""
         if self._node.approves_each_run:
-            require_approval(self._client.settings, self._node)
+            require_approval(self._client.settings, self._node, self._client.setup)
 
     def ask_owner(self, content: Content) -> Content | None:
         """The answer to a setup while the run is not approved; ``None`` where it may begin."""
         if not self._node.approves_each_run:
             return None
         settings = admitted_settings(self._node, str(content.values.get(SETTINGS)))
-        unapproved = ask(settings, self._node)
+        unapproved = ask(settings, self._node, content.values)
         who = self._client.on_phase(DESCRIBE, Content())
         return replace(who, values={**who.values, **unapproved}) if unapproved else None
 
@@ -96,6 +98,21 @@ class Door:
         """Refuse to tell ``what`` of this client alone in a run with secure sums."""
         if are_hidden(self._client.settings) or self._node.require_secure_sum:
             raise of_all(what)
+
+    def trained(self, train: Callable[[], Payload]) -> Payload:
+        """What a client has trained, or nothing where it cannot and the server reads sums alone.
+
+        Whether it can may depend on a single point. So it takes part in the sum with weight 0, and
+        its own log says why.
+        """
+        try:
+            return train()
+        except UserError as error:
+            of_points = error.code in ("loss-not-finite", "model-not-finite")
+            if not (of_points and self._node.data and are_hidden(self._client.settings)):
+                raise
+            print(f"Client {self._node.partition_id}: {error}", file=sys.stderr, flush=True)
+            return dict(NOTHING)
 
     def require_phase(self, name: str) -> None:
         """Refuse phase ``name`` if it would tell, in a run with secure sums, what is in no sum."""
@@ -166,7 +183,7 @@ def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp
             for stage in client.stages:
                 stage.before(asked, shares)
             del asked  # stages that need it have it
-            payload = client.train(arrays, config, received)
+            payload = door.trained(lambda: client.train(arrays, config, received))
             for stage in client.stages:
                 payload = stage.after(payload)
         payload |= {STARTED: started, ENDED: time.time(), PROCESS: os.getpid()}

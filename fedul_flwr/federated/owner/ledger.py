@@ -5,10 +5,10 @@ hold beyond a process, and beyond a run, is therefore on the owner's disk: SQLit
 makes each entry whole or absent, also if two processes answer at once.
 
 Runs that an owner approves one by one (`approve = "each-run"`) are known by their *digest*: of all
-settings, the code that would run, what would leave the owner, and who else takes part. Whatever of
-these changes makes another run; columns, classes and shapes are not among them. The owner's client
-notes it when the server asks, and the owner's person decides (``fedul-flwr deploy runs``). A
-decision is signed with the owner's key and stands in the owner's log, too.
+settings, columns, classes and shapes, the code that would run, what would leave the owner, and who
+else takes part. Whatever of these changes makes another run. The owner's client notes it when the
+server asks, and the owner's person decides (``fedul-flwr deploy runs``). A decision is signed with
+the owner's key and stands in the owner's log, too.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.trusted_modules import BUILT_IN
 from fedul_flwr.data.safe_files import require_regular_file
+from fedul_flwr.data.standardize import MEANS, SCALES
 from fedul_flwr.data.user_content import user_content
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.asked import code_digest
@@ -37,6 +38,9 @@ from fedul_flwr.federated.messages import (
     APPROVAL,
     BECAUSE,
     DIGEST,
+    FORGETFUL,
+    SETTINGS,
+    SETUP_BEFORE,
     WAITING,
     printable,
 )
@@ -50,6 +54,7 @@ DELTA = 1e-5
 _TABLES = """
 CREATE TABLE IF NOT EXISTS answered (run TEXT PRIMARY KEY, number INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS lists (question BLOB PRIMARY KEY, clients TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS groups (kind TEXT PRIMARY KEY, clients TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS spent (what TEXT PRIMARY KEY, releases INTEGER, mu_squared REAL);
 CREATE TABLE IF NOT EXISTS asked (digest TEXT PRIMARY KEY, about TEXT, time TEXT);
 CREATE TABLE IF NOT EXISTS decided
@@ -107,17 +112,41 @@ class Ledger:
             )
             return done.rowcount > 0
 
-    def clients_of(self, question: bytes) -> list[int] | None:
-        """Over whom the answers to a question were summed before; ``None`` if they were not."""
-        with self._open() as entries:
-            rows = entries.execute("SELECT clients FROM lists WHERE question = ?", (question,))
-            return next((json.loads(clients) for (clients,) in rows), None)
+    def others(
+        self, question: bytes, kind: str, clients: Iterable[int], *, fixed: bool, note: bool
+    ) -> list[int]:
+        """Clients of an earlier sum, if it forbids one over ``clients``; else empty.
 
-    def sign(self, question: bytes, clients: Iterable[int]) -> None:
-        """Note over whom the answers to a question are summed; the latest counts."""
+        Two sums of the same data over two groups of clients tell the part of those who are in one
+        alone. Whether it is the same question the server has a say in; so with ``fixed`` all sums
+        of a kind are over one group, whatever is asked, in all runs.
+
+        Parameters
+        ----------
+        question : of what is summed, a digest.
+        kind : of what is summed, as the stage that declares it.
+        note : note it as made, in the transaction in which it is looked up.
+        """
+        group = sorted(clients)
         with self._open() as entries:
-            row = (question, json.dumps(sorted(clients)))
-            entries.execute("INSERT OR REPLACE INTO lists VALUES (?, ?)", row)
+            bound = [
+                *entries.execute("SELECT clients FROM lists WHERE question = ?", (question,)),
+                *entries.execute("SELECT clients FROM groups WHERE kind = ? AND ?", (kind, fixed)),
+            ]
+            before = [json.loads(listed) for (listed,) in bound]
+            if note and all(one == group for one in before):
+                text = json.dumps(group)
+                entries.execute("INSERT OR REPLACE INTO lists VALUES (?, ?)", (question, text))
+                entries.execute("INSERT OR REPLACE INTO groups VALUES (?, ?)", (kind, text))
+        return next((one for one in before if one != group), [])
+
+    def regroup(self) -> dict[str, list[int]]:
+        """Let the next sums be over any clients; returns the last group of each kind."""
+        with self._open() as entries:
+            groups = dict(entries.execute("SELECT kind, clients FROM groups ORDER BY kind"))
+            entries.execute("DELETE FROM groups")
+            entries.execute("DELETE FROM lists")
+        return {kind: json.loads(clients) for kind, clients in groups.items()}
 
     def spend(self, what: str, mu_squared: float, max_epsilon: float) -> None:
         """Note a release with noise, before it is sent."""
@@ -166,6 +195,9 @@ class Ledger:
 Decision = Literal["approved", "refused", "withdrawn"]
 NOT_OF_A_RUN = ("output", "resume")
 """Settings that say where the server has its results, and whether it goes on."""
+_APART = (SETTINGS, SETUP_BEFORE, FORGETFUL, MEANS, SCALES)
+"""Values of a setup that say nothing new of what is asked: settings, whether it came before, and
+what clients' sums have said."""
 _SHOWN = 12
 """First digits of a digest by which people talk of it."""
 
@@ -181,16 +213,22 @@ class Standing(NamedTuple):
         return {APPROVAL: self.state, DIGEST: digest, BECAUSE: self.because}
 
 
-def describe_run(settings: RunConfig, node: NodeConfig) -> dict[str, Any]:
+def describe_run(settings: RunConfig, node: NodeConfig, setup: Mapping[str, Any]) -> dict[str, Any]:
     """All that makes a run the same one, in a form that JSON has.
 
-    Its keys are ``settings``, ``code`` (SHA-256 of the program and of own modules), ``sent`` (what
-    would leave, to whom, how often) and ``owners`` (numbers and digests of their public keys).
+    Its keys are ``settings``, ``setup`` (columns, classes, shapes: what comes beside the settings),
+    ``code`` (SHA-256 of the program and of own modules), ``sent`` (what would leave, to whom, how
+    often) and ``owners`` (numbers and digests of their public keys).
+
+    Parameters
+    ----------
+    setup : what the server has sent in message ``setup``.
     """
     flat = {key: value for key, value in settings.to_flat().items() if key not in NOT_OF_A_RUN}
     modules = user_content(settings, only=BUILT_IN)
     return {
         "settings": flat,
+        "setup": {key: value for key, value in setup.items() if key not in _APART},
         "code": {"fedul-flwr": code_digest(), **modules},
         "sent": [*map(str, disclosures(settings))],
         "owners": _others(node),
@@ -205,7 +243,7 @@ def digest_of(about: Mapping[str, Any]) -> str:
 def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What differs between two runs, a line each."""
     lines = []
-    for part in ("settings", "code"):
+    for part in ("settings", "setup", "code"):
         before, after = then[part], now[part]
         lines += [
             f"{key}: {before.get(key, 'nothing')} before, {after.get(key, 'nothing')} now"
@@ -218,12 +256,12 @@ def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def ask(settings: RunConfig, node: NodeConfig) -> dict[str, str]:
+def ask(settings: RunConfig, node: NodeConfig, setup: Mapping[str, Any]) -> dict[str, str]:
     """What the server is answered in place of a registration; empty if the run is approved.
 
     The owner's person finds the run in the ledger.
     """
-    about = describe_run(settings, node)
+    about = describe_run(settings, node, setup)
     digest = digest_of(about)
     approvals = Approvals.of_node(node)
     approvals.note(digest, about)
@@ -231,9 +269,9 @@ def ask(settings: RunConfig, node: NodeConfig) -> dict[str, str]:
     return {} if standing.state == "approved" else standing.values(digest)
 
 
-def require_approval(settings: RunConfig, node: NodeConfig) -> None:
+def require_approval(settings: RunConfig, node: NodeConfig, setup: Mapping[str, Any]) -> None:
     """Refuse a message of a run that the owner has not approved, or no longer approves."""
-    digest = digest_of(describe_run(settings, node))
+    digest = digest_of(describe_run(settings, node, setup))
     state, because = Approvals.of_node(node).standing(digest)
     if state != "approved":
         raise UserError(

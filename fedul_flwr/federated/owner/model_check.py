@@ -9,6 +9,7 @@ further away than clipped updates can have moved it. Within that bound a server 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,30 @@ def check_model(client: Any, arrays: Arrays, round_number: int) -> None:
         refuse_foreign_model(
             client.settings, client.node, client.state, shape, arrays, round_number
         )
+
+
+def check_body(client: Any, arrays: Arrays, last: Collection[str]) -> None:
+    """Refuse features that the server may have chosen, for sums of an owner who wants protection.
+
+    A network made for it asks inside every sum which owner has a certain point. Where nothing is
+    trained, an owner knows it: drawn from the run's seed, or approved by its digest. The last layer
+    is apart, as no feature depends on it.
+
+    Parameters
+    ----------
+    client : a :class:`fedul_flwr.federated.client.Client`.
+    last : names of the last layer's arrays.
+    """
+    node, settings = client.node, client.settings
+    if not (node.check_models or node.require_secure_sum):
+        return
+    digest = Asked({ARRAYS: arrays}, {}).model.hex()
+    if digest in node.approved_starts.split(","):
+        return
+    first = _first_weights(settings, client.data.model_shape, client.data.num_classes)
+    body = first.keys() - {*last}
+    if any(not np.array_equal(first[name], arrays[name]) for name in body):
+        raise _refusal(settings, digest, "is not the one that this client draws from the seed")
 
 
 def refuse_foreign_model(
@@ -89,8 +114,8 @@ def _first_weights(settings: RunConfig, input_shape: InputShape, num_classes: in
 def _refusal(settings: RunConfig, digest: str, what: str) -> UserError:
     start = settings.start_from and f" (start-from = {settings.start_from!r})"
     return UserError(
-        f"The server's model{start} {what}, and the node's owner has set check-models = true; the "
-        f"model's digest is {digest}.",
+        f"The server's model{start} {what}, and the node's owner allows no other "
+        f"(check-models, require-secure-sum); the model's digest is {digest}.",
         "owner-does-not-allow",
         limit="check-models",
     )

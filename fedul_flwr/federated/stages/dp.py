@@ -271,7 +271,7 @@ class AtClient(ClientStage):
     def after(self, payload: Payload) -> Payload:
         """Refuse to send an update of nothing under masks."""
         privacy = self.settings[DPSettings]
-        if are_hidden(self.settings) and not payload[WEIGHT]:
+        if are_hidden(self.settings) and not payload[WEIGHT] and ARRAYS in payload:
             raise UserError(
                 "The client had nothing to learn from, and with dp.clipping = "
                 f"{privacy.clipping!r} every client of a round must return an update.",

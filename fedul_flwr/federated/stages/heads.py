@@ -39,6 +39,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.owner.ledger import spender
+from fedul_flwr.federated.owner.model_check import check_body
 from fedul_flwr.federated.payload import Declared, Sum, all_of
 from fedul_flwr.federated.stage import ClientStage, RoundAtServer, ServerStage, Stage, of_all
 from fedul_flwr.learning.closed_form import (
@@ -95,6 +96,8 @@ def client_sums(client: Any, content: Content) -> Floats:
         load_arrays(client.model, content.arrays)
     except ValueError as error:
         raise UserError(f"The server's model is another one: {error}.", "model-mismatch") from None
+    head = _head_names(settings, client.data.model_shape, client.num_classes)
+    check_body(client, content.arrays, head)
     features, logits = features_and_logits(
         client.model, points.inputs, points.points[chosen], local_plan(settings)
     )
@@ -160,6 +163,40 @@ def check_sums(client: str, arrays: Arrays, classes: int, features: int, most: i
         raise BadMessageError("its sums are not those of its points", "message-contradicts")
     if (squares < 0).any() or (np.diag(of_classes.gram) < -slack).any():
         raise BadMessageError("its sums have negative squares", "message-out-of-range")
+
+
+def check_total(sums: SoftSums, announced: int, clients: int) -> None:
+    """Refuse sums over clients that no points can have.
+
+    There are no more points than clients have announced, and the sums of squares of classes and
+    features together are positive semidefinite: [[A, B], [Bᵀ, Q]] is Σ (r, x) (r, x)ᵀ, and where r
+    depends on x, with a larger A.
+
+    Parameters
+    ----------
+    announced : number of points of all clients in the sum.
+    clients : their number.
+
+    Raises
+    ------
+    UserError
+        If one of them has sent what is not of its points; nobody can see which.
+    """
+    rounding = clients * 2.0**-FIXED_BITS
+    whole = np.block([[sums.gram, sums.sums], [sums.sums.T, sums.second]])
+    slack = rounding * len(whole) + 1e-9 * abs(float(np.trace(whole)))
+    has_points = sums.num_points <= announced + rounding * len(whole) + 1e-6 * announced
+    try:
+        np.linalg.cholesky(whole + slack * np.eye(len(whole)))
+        is_square = True
+    except np.linalg.LinAlgError:
+        is_square = False
+    if not (np.isfinite(whole).all() and has_points and is_square):
+        raise UserError(
+            f"The sums of {clients} clients together are not those of their {announced} points: "
+            "one of them has sent others. A sum does not show which.",
+            "sum-wrong",
+        )
 
 
 def _spread(weight: NDArray[Any]) -> float:
@@ -369,6 +406,9 @@ class AtServer(ServerStage):
                 why = f"{error} With 'plaintext' the server reads each client's sums"
                 raise setting_error("closed-form.sum", "masked", why, "too-few-clients") from error
             number = len(left)
+            announced = sum(count(self._registry.answers[one], NUM_POINTS) for one in left)
+            if not self.settings[HeadSettings].epsilon:  # noise may say anything
+                check_total(SoftSums.of_flat(total, classes, features), announced, number)
         elif clients:
             content = Content(model, {**values, OF: turn})
 

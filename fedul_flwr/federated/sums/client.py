@@ -8,6 +8,7 @@ Other sums are of numbers alone, as stages declare them (:class:`fedul_flwr.fede
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -19,6 +20,7 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Content, count, number
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.asked import Asked, question
+from fedul_flwr.federated.client import require_model
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.combine import clipped
 from fedul_flwr.federated.messages import (
@@ -38,8 +40,8 @@ from fedul_flwr.federated.messages import (
     WEIGHT,
 )
 from fedul_flwr.federated.owner.ledger import Ledger, ledger_file
-from fedul_flwr.federated.payload import UPDATE, Payload, Sum, in_record, reports_of
-from fedul_flwr.federated.stage import ClientStage, number_of, sums_of
+from fedul_flwr.federated.payload import NOTHING, UPDATE, Payload, Sum, in_record, reports_of
+from fedul_flwr.federated.stage import ClientStage, kind_of, number_of, sums_of
 from fedul_flwr.federated.sums.vector import (
     Layout,
     Numbers,
@@ -79,6 +81,8 @@ BEGUN, LARGEST_WEIGHT = "round", "largest-weight"
 """Values of phases: the round in which a session began; a weight that no client exceeds."""
 
 _STORED, _SUMMANDS, _MODEL = "secure-sum", "summands", "model"
+_SENT = (np.float32, np.int64)
+"""Types of the arrays that a sum is asked with."""
 _STAGE = "stage/"
 """Prefix of the stored arrays that say where the client is in the protocol; the others say of which
 sum."""
@@ -124,10 +128,27 @@ class SumMember(ClientStage):
                 f"{' in round '.join(map(str, announced))}.",
                 "server-out-of-turn",
             )
+        self._require_declared(of, asked)
         same = f"{of} {self._node.data} ".encode() + asked.model
         state = {**state, _MODEL: bytes_array(hashlib.sha256(same).digest())}
         self._refuse_others(state, stage.terms.present)
         self._state.set_ephemeral(_STORED, state)
+
+    def _require_declared(self, of: str, asked: Asked) -> None:
+        """Refuse what no answer depends on, and other types: they make a question look new."""
+        model = asked.records.get(ARRAYS, {})
+        if self._sums[of].once:
+            odd = [*model, *(asked.values.keys() - {OF})]
+        else:
+            if model:
+                require_model(self.client, model)
+            common = (arrays for name, arrays in asked.records.items() if name not in asked.alone)
+            odd = [n for arrays in common for n, one in arrays.items() if one.dtype not in _SENT]
+        if odd:
+            raise UserError(
+                f"The server sent {odd[0]!r} for a sum of {of}, of which nothing depends on it.",
+                "server-asks-too-much",
+            )
 
     def _question(self, state: Arrays, asked: bytes) -> bytes:
         setup = self._state.values(SETUP)
@@ -135,28 +156,22 @@ class SumMember(ClientStage):
         of, server_round = self._of(state), int(state[ROUND])
         return question(self._state.run, setup, of, server_round, largest, asked)
 
-    def _groups(self, state: Arrays) -> list[tuple[bytes, str, bool]]:
-        """What is summed over one group of clients: a key, a name, and whether the group must stay:
-        that of a model's sums, and if the owner wants it that of all sums of a run."""
-        run = hashlib.sha256(f"run {self._state.run}".encode()).digest()
-        return [
-            (state[_MODEL].tobytes(), "The same", not self._node.allow_regrouping),
-            (run, "What this run asks for", self._node.fixed_clients),
-        ]
-
-    def _refuse_others(self, state: Arrays, clients: Sequence[int]) -> None:
-        """Refuse a sum of what was summed before over others: two sums tell the difference."""
-        for key, what, must_stay in self._groups(state):
-            before = self._ledger.clients_of(key) if self._ledger and must_stay else None
-            if before is not None and before != [*clients]:
-                odd = ", ".join(map(str, sorted({*before} ^ {*clients})))
-                seed = " or begin with another seed," * (not self._sums[self._of(state)].once)
-                raise UserError(
-                    f"{what} was summed before over other clients: both sums together would tell "
-                    f"the part of client(s) {odd}. Ask all clients of that sum,{seed} or let the "
-                    "owners allow it (limits allow-regrouping, fixed-clients).",
-                    "server-names-others",
-                )
+    def _refuse_others(self, state: Arrays, clients: Sequence[int], *, note: bool = False) -> None:
+        """Refuse a sum over clients of which another one tells the part of some; or note it."""
+        of, fixed = self._of(state), self._node.fixed_clients
+        question, kind = state[_MODEL].tobytes(), kind_of(of, self.settings)
+        if self._ledger is None:
+            return
+        before = self._ledger.others(question, kind, clients, fixed=fixed, note=note)
+        if before:
+            odd = ", ".join(map(str, sorted({*before} ^ {*clients})))
+            seed = "" if fixed or self._sums[of].once else " begin with another seed,"
+            raise UserError(
+                "What this client answers was summed before over other clients: both sums together "
+                f"would tell the part of client(s) {odd}. Ask all clients of that sum,{seed} or "
+                "let the owners' persons allow it (fedul-flwr deploy runs regroup).",
+                "server-names-others",
+            )
 
     def _masked(
         self, shares: Arrays, words: Words, asked: Asked, tail: Tail
@@ -198,7 +213,13 @@ class SumMember(ClientStage):
             self._numbers(of, Content(sent, content.values)),
             self._sums[of].encoding,
         )
-        words = encoding.write(numbers, encoding.digits)
+        try:
+            words = encoding.write(numbers, encoding.digits)
+        except UserError as error:  # as of an update
+            if not self._node.data:
+                raise
+            print(f"Client {self._client}: {error}", file=sys.stderr, flush=True)
+            words = encoding.write(np.zeros(len(numbers)), encoding.digits)
         state, masked = self._masked(shares, words, asked, encoding.tail(len(numbers)))
         return state, {of: masked}
 
@@ -288,10 +309,7 @@ class SumMember(ClientStage):
     def _record_list(self, state: Arrays, content: Content) -> None:
         """Note over whom this is summed, or refuse if it was over others before."""
         _, listed = survivors_of(_stage(state), content.arrays)
-        self._refuse_others(state, listed)
-        if self._ledger:
-            for key, _, _ in self._groups(state):
-                self._ledger.sign(key, listed)
+        self._refuse_others(state, listed, note=True)
 
     @property
     def _fewest(self) -> int:
@@ -337,7 +355,9 @@ class UpdateMember(SumMember):
         changes: Mapping[tuple[str, str], Floats] = {
             (record, name): np.asarray(payload[record][name], np.float64)
             - (0.0 if record == CONTROL else start[record][name])
-            for record, name in layout.shapes
+            if record in payload
+            else np.zeros(shape)
+            for (record, name), shape in layout.shapes.items()
         }
         if norm := self.settings.max_update_norm:
             changes = clipped(changes, norm)
@@ -347,12 +367,20 @@ class UpdateMember(SumMember):
         for stage in client.stages:
             changes = stage.in_sum(changes, clients)
         rng = stream(self.settings.seed, "rounding", 1 + 2 * int(state[ROUND]), self._client)
-        words = layout.words(changes, numbers.write(weight, payload), clients, rng)
+        try:
+            words = layout.words(changes, numbers.write(weight, payload), clients, rng)
+        except UserError as error:  # whether a value is too large may depend on a single point
+            if not self._node.data:
+                raise
+            print(f"Client {self._client}: {error}", file=sys.stderr, flush=True)
+            zeros = {key: np.zeros_like(value) for key, value in changes.items()}
+            words = layout.words(zeros, numbers.write(0.0, dict(NOTHING)), clients, rng)
         renewed, masked = self._masked(self._shared, words, asked, numbers.tail)
         self._state.set_ephemeral(_STORED, dict(renewed))
         apart = in_record(reports_of(self.settings), DIAGNOSTICS)
         plain = {name: value for name, value in payload.items() if name in apart}
-        return {ARRAYS: {MASKED: masked}, WEIGHT: int(num_examples > 0), **plain}
+        has_tried = num_examples > 0 or ARRAYS not in payload
+        return {ARRAYS: {MASKED: masked}, WEIGHT: int(has_tried), **plain}
 
     def _weight(self, num_examples: int, largest: float) -> float:
         if self.settings.client_weights == "uniform":

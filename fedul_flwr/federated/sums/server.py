@@ -19,7 +19,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedul_flwr.arrays import Arrays
+from fedul_flwr.arrays import Arrays, l2_norm
 from fedul_flwr.data.types import Content, Value, count
 from fedul_flwr.errors import (
     BadMessageError,
@@ -51,7 +51,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.payload import UPDATE
-from fedul_flwr.federated.stage import number_of, sums_of
+from fedul_flwr.federated.stage import number_of, stages_of, sums_of
 from fedul_flwr.federated.sums.client import BEGUN, DIGEST, LARGEST_WEIGHT, ROUND
 from fedul_flwr.federated.sums.vector import Layout, Numbers, common_records, largest_change
 from fedul_flwr.learning.variates import CONTROL
@@ -174,9 +174,10 @@ class SecureSums:
                 apart=self._apart_here(self._members),
             )
             terms = {**server.terms(), DIGEST: bytes_array(question)}
+            self._largest = self._largest_weight(present)
             values: dict[str, Value] = {
                 **{OF: of, ROUND: self._round},
-                LARGEST_WEIGHT: self._largest_weight(present),
+                LARGEST_WEIGHT: self._largest,
             }
             contents = {
                 self._members[client]: Content({**terms, **self._parts.get(client, {})}, values)
@@ -410,6 +411,22 @@ class SecureSums:
         self._registry.fail({self._members[client]: reason for client in liars})
         return opened
 
+    def _heaviest(self, replies: Sequence[Message]) -> float:
+        """The largest sum of weights of these clients, with room for rounding."""
+        if self._settings.client_weights == "uniform":
+            return len(replies) + 1e-6
+        by_node = {client.node_id: client.partition_id for client in self._registry.clients}
+        clients = [by_node[reply.metadata.src_node_id] for reply in replies]
+        points = sum(count(self._registry.answers[client], NUM_POINTS) for client in clients)
+        return points / self._largest + 1e-6 * len(replies)
+
+    def _dishonest(self, what: str, clients: int) -> UserError:
+        return UserError(
+            f"Round {self._round}: the sum of {clients} clients has larger {what}: one of them has "
+            "sent what is not of its points. A sum does not show which.",
+            "sum-wrong",
+        )
+
     def _replace(self, words: Any, replies: Sequence[Message]) -> None:
         """Put the mean model, variate and metrics into every reply."""
         changes, numbers = self._layout.read(words, self._summands)
@@ -420,9 +437,14 @@ class SecureSums:
                 "different things to them, or one of them runs another program.",
                 "sum-wrong",
             )
+        if weight > self._heaviest(replies):
+            raise self._dishonest("weights than points that are announced", len(replies))
         if weight <= 0 or trained <= 0:
             text = f"Round {self._round}: no client had anything to learn from."
             raise NothingToLearnError(text)
+        if trained < len(replies):
+            text = "Round %s: %s of %s clients in the sum have no update; their own logs say why."
+            log(WARNING, text, self._round, len(replies) - int(trained), len(replies))
         metrics = self._numbers.read(numbers, len(replies))
         scale = float(numbers[2] / weight) if self._settings.base == "fednova" else 1.0
         records: dict[str, Arrays] = {name: dict(arrays) for name, arrays in self._start.items()}
@@ -431,6 +453,13 @@ class SecureSums:
             by = scale if record == ARRAYS else 1.0
             value = total / trained if record == CONTROL else before + by * total / weight
             records[record][name] = np.asarray(value, before.dtype)
+        most, update = self._settings.max_update_norm, records[ARRAYS]
+        is_plain = not any(stage.noises for stage in stages_of(self._settings))
+        if most and is_plain and self._settings.base != "fednova":
+            start = self._start[ARRAYS]
+            moved = l2_norm(np.asarray(update[n], np.float64) - start[n] for n in update)
+            if moved > 1.01 * most + 1e-6 * sum(a.size for a in update.values()) ** 0.5:
+                raise self._dishonest("updates than max-update-norm allows", len(replies))
         shared = {name: to_record(arrays) for name, arrays in records.items()}
         for reply in replies:
             measured = MetricRecord({WEIGHT: 1, **metrics})
