@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from fedul_flwr.config.base import Settings, setting_error
 from fedul_flwr.config.method_settings import (
     AdmissionSettings,
+    FedULSettings,
     LabelSourceSettings,
     ServerTrainingSettings,
     XCLPSettings,
@@ -187,6 +188,12 @@ class OwnerLimits(Settings):
         adds_noise |= settings.makes_heads and settings[HeadSettings].epsilon > 0
         if self.max_epsilon > 0 and not adds_noise:
             yield "max-epsilon", f"{clipping} and secure-sum = {settings.secure_sum!r}"
+        if self.max_epsilon > 0:  # what has no noise has no bound
+            if settings.selection == "heldout":
+                yield "max-epsilon", "selection = 'heldout', whose losses have no noise"
+            sets = settings.find(FedULSettings)
+            if sets is not None and sets.fewer_sets:
+                yield "max-epsilon", "fedul.fewer-sets = true, whose sum has no noise"
         if self.max_clipping_norm > 0:
             if privacy.clipping != "client":
                 yield "max-clipping-norm", clipping

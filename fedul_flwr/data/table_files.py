@@ -6,7 +6,9 @@ Points and labels are read separately: what returns points never opens the label
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -226,8 +228,24 @@ def npz_array(path: Path, name: str) -> NDArray[Any]:
         raise UserError(
             f"{path} has no array {name!r}; its arrays are: {', '.join(names)}.", "array-wrong"
         )
+    with _readable(path, f"array {name!r}"), zipfile.ZipFile(path) as archive:
+        size, memory = archive.getinfo(f"{name}.npy").file_size, memory_size()
+    if size > memory:  # a small file may say so
+        raise UserError(
+            f"Array {name!r} of {path} needs {size:,} bytes, and this machine has {memory:,}: "
+            "split it over several files.",
+            "file-too-large",
+        )
     with _readable(path, f"array {name!r}"), np.load(path, allow_pickle=False) as file:
         return np.asarray(file[name])
+
+
+def memory_size() -> int:
+    """Bytes of this machine's memory; without a bound where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return sys.maxsize
 
 
 @contextmanager

@@ -7,9 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from fedul_flwr.data import table_files
 from fedul_flwr.data.columns import Column, Columns
 from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets
 from fedul_flwr.data.sources import load_source
+from fedul_flwr.data.table_files import npz_array
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.errors import OwnDataError
 from tests.data.conftest import pixels, png, write_files
@@ -255,3 +257,16 @@ def test_paths_of_owners(tmp_path: Path) -> None:
     ):
         with refuses(code):
             load_points(tmp_path / name, (3, 3, 1))
+
+
+def test_an_array_that_no_memory_has_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """400,000 zeros are 3.2 MB, of which compression leaves 3 kB."""
+    file = tmp_path / "ward.npz"
+    np.savez_compressed(file, vectors=np.zeros((400_000, 1)))
+    assert file.stat().st_size < 10_000
+    assert npz_array(file, "vectors").shape == (400_000, 1)
+    monkeypatch.setattr(table_files, "memory_size", lambda: 3_000_000)
+    with refuses("file-too-large", match="3,200,128 bytes"):
+        npz_array(file, "vectors")

@@ -71,6 +71,9 @@ def test_a_consortium_lives(tmp_path: Path) -> None:
 
         # One withdraws. Its SuperNode still runs, and no run waits for it or asks it.
         assert ": node " in there.manage("remove", there.files, "owner-1")
+        for client in (0, 2, 3):
+            said = there.manage("runs", "regroup", there.owner(client))
+            assert "SummedUpdates: summed over owners 0, 1, 2, 3 until now" in said
         assert clients_of_a_run(there, "without-one") == 3
         stop(there, 1)
         there.start_node(1, tmp_path / "ward-1")

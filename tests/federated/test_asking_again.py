@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,9 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.owner.door import build_client, make_client_app
+from fedul_flwr.federated.owner.ledger import Ledger, epsilon_of
 from fedul_flwr.federated.replies import UpdateValidator
-from fedul_flwr.federated.stages import heads
+from fedul_flwr.federated.stages import dp, heads
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.federated.sums import client as sum_member
 from fedul_flwr.federated.sums.server import SecureSums
@@ -323,3 +325,51 @@ def test_given_an_owner_whose_update_weighs_or_moves_too_much_then_no_model_is_m
         monkeypatch.setattr(sum_member, "clipped", longer)
     with refuses("sum-wrong"):
         train(settings(**{**SUMMED, "max_update_norm": 0.5}), 5, client_app=owners.app)
+
+
+PRIVATE: dict[str, Any] = {
+    **{**SUMMED, "method": "fedul", "model": "linear", "test_prior": "uniform"},
+    **{"dp.clipping": "client", "num_rounds": 4},
+}
+
+
+def test_no_figure_without_noise_leaves_where_clients_add_it(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss tells whether an owner has a point, whatever noise the model has."""
+    seen: list[set[str]] = []
+    write = Numbers.write
+
+    def watched(self: Any, weight: float, payload: Any) -> Any:
+        seen.append({*payload} & {"loss", "confident-share"})
+        return write(self, weight, payload)
+
+    monkeypatch.setattr(Numbers, "write", watched)
+    train(
+        settings(**{**PRIVATE, "num_rounds": 1}), 3, client_app=Owners(tmp_path, 3, write_sets).app
+    )
+    assert seen == [set()] * 3
+    plain = {**PRIVATE, "dp.clipping": "none", "num_rounds": 1, "seed": 1}
+    train(settings(**plain), 3, client_app=Owners(tmp_path / "plain", 3, write_sets).app)
+    assert seen[3:] == [{"loss"}] * 3  # the control
+
+
+@pytest.mark.parametrize("more", [{"selection": "heldout"}, {"fedul.fewer-sets": True}])
+def test_sums_without_noise_are_beyond_a_budget(settings: Settings, more: dict[str, Any]) -> None:
+    node = NodeConfig(data="ward", max_epsilon=10.0)
+    node.check_run(settings(**PRIVATE))
+    with refuses("owner-does-not-allow", UserError, limit="max-epsilon"):
+        node.check_run(settings(**{**PRIVATE, **more}))
+
+
+def test_an_owner_reads_what_the_whole_run_spends(settings: Settings, tmp_path: Path) -> None:
+    write_sets(tmp_path / "ward", 0)
+    # z = 1: after k releases mu = sqrt(k), of which epsilon at delta 1e-5 is 4.377, 6.573, 8.385,
+    # 9.997 for k = 1 to 4 (Balle and Wang 2018); 7 allows two, and one is spent.
+    node = NodeConfig(data=str(tmp_path / "ward"), max_epsilon=7.0)
+    Ledger(tmp_path / "ward.ledger").spend("updates", 1.0, 0.0)
+    client = SimpleNamespace(settings=settings(**{**PRIVATE, "num_rounds": 3}), node=node)
+    first, second = dp.AtClient(client).describe()
+    assert f"epsilon = {epsilon_of(4.0):.4g} " in first
+    assert f"{epsilon_of(1.0):.4g} is spent" in first
+    assert second.endswith("after 1 round(s).")

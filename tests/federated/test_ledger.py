@@ -3,8 +3,12 @@
 import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.errors import OwnDataError
@@ -107,3 +111,25 @@ def test_a_ledger_that_cannot_be_used_lets_nothing_out(kind: str, tmp_path: Path
         file = tmp_path / "missing" / "ward.ledger"
     with refuses("file-not-writable", OwnDataError):
         Ledger(file).answer(1, 1)
+
+
+GROUPS = st.sets(st.integers(0, 4), min_size=3).map(sorted)
+REQUESTS = st.lists(
+    st.tuples(st.sampled_from(["SummedUpdates", "Heads"]), st.binary(max_size=2), GROUPS),
+    max_size=12,
+)
+
+
+@given(REQUESTS)
+@settings(max_examples=30, deadline=None)
+def test_whatever_a_server_asks_no_two_groups_differ_by_an_owner(asked: Any) -> None:
+    """Questions, their order and restarts are the server's; each owner has its own ledger."""
+    signed: dict[tuple[int, str], set[tuple[int, ...]]] = {}
+    with TemporaryDirectory() as folder:
+        for kind, question, group in asked:
+            ledgers = {owner: Ledger(Path(folder) / f"{owner}.ledger") for owner in group}
+            options = {"fixed": True, "note": True}
+            said = {o: one.others(question, kind, group, **options) for o, one in ledgers.items()}
+            for owner in (o for o, others in said.items() if not others):
+                signed.setdefault((owner, kind), set()).add(tuple(group))
+    assert all(len(groups) == 1 for groups in signed.values())

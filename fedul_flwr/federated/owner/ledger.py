@@ -80,7 +80,8 @@ def spender(node: NodeConfig) -> Callable[[str, float], None]:
     return lambda what, mu_squared: Ledger(file).spend(what, mu_squared, node.max_epsilon)
 
 
-def _epsilon(mu_squared: float) -> float:
+def epsilon_of(mu_squared: float) -> float:
+    """ε at :data:`DELTA` of releases with this μ² together."""
     return gaussian_epsilon(math.sqrt(mu_squared), DELTA) if mu_squared < math.inf else math.inf
 
 
@@ -155,7 +156,7 @@ class Ledger:
             change = "UPDATE spent SET releases = releases + 1, mu_squared = mu_squared + ?"
             entries.execute(f"{change} WHERE what = ?", (mu_squared, what))
             [(after,)] = entries.execute("SELECT mu_squared FROM spent WHERE what = ?", (what,))
-            if max_epsilon and _epsilon(after) > max_epsilon:
+            if max_epsilon and epsilon_of(after) > max_epsilon:
                 raise UserError(
                     f"The node's owner allows max-epsilon = {max_epsilon:g}, which this release of "
                     f"{what} would exceed, with all runs before.",
@@ -163,13 +164,19 @@ class Ledger:
                     limit="max-epsilon",
                 )
 
+    def mu_squared(self, what: str) -> float:
+        """μ² of all releases of a kind so far."""
+        with self._open() as entries:
+            rows = entries.execute("SELECT mu_squared FROM spent WHERE what = ?", (what,))
+            return next((float(spent) for (spent,) in rows), 0.0)
+
     def spent(self) -> list[str]:
         """A sentence for each account."""
         with self._open() as entries:
             rows = [*entries.execute("SELECT what, releases, mu_squared FROM spent ORDER BY what")]
         return [
-            f"Privacy spent on {what} in {releases} message(s): {_in_words(_epsilon(mu_squared))}."
-            for what, releases, mu_squared in rows
+            f"Privacy spent on {what} in {releases} message(s): {_in_words(epsilon_of(spent))}."
+            for what, releases, spent in rows
         ]
 
     @contextmanager

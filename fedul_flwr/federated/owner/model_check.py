@@ -70,7 +70,8 @@ def check_body(client: Any, arrays: Arrays, last: Collection[str]) -> None:
         return
     first = _first_weights(settings, client.data.model_shape, client.data.num_classes)
     body = first.keys() - {*last}
-    if any(not np.array_equal(first[name], arrays[name]) for name in body):
+    # Processors differ in last digits; filters made for a picture are far away.
+    if not all(np.allclose(first[name], arrays[name], rtol=1e-4, atol=1e-5) for name in body):
         raise _refusal(settings, digest, "is not the one that this client draws from the seed")
 
 

@@ -27,6 +27,7 @@ from fedul_flwr.federated.combine import clip_update, clipped
 from fedul_flwr.federated.grid import forwarded
 from fedul_flwr.federated.messages import (
     ARRAYS,
+    NORMALIZER,
     WEIGHT,
     PlainArray,
     Spool,
@@ -34,8 +35,16 @@ from fedul_flwr.federated.messages import (
     metric,
 )
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.owner.ledger import spender
-from fedul_flwr.federated.payload import CONFIDENT, OF_ALL, Declared, Payload, in_run, reports_of
+from fedul_flwr.federated.owner.ledger import DELTA, Ledger, epsilon_of, ledger_file, spender
+from fedul_flwr.federated.payload import (
+    CONFIDENT,
+    OF_ALL,
+    STEPS,
+    Declared,
+    Payload,
+    in_run,
+    reports_of,
+)
 from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage, are_hidden, stages_of
 from fedul_flwr.federated.sums.vector import fewest_summed
 from fedul_flwr.secure.noise import fresh_gaussians, gaussian_epsilon
@@ -224,6 +233,17 @@ def without_noise(settings: RunConfig) -> Iterator[tuple[str, str]]:
             yield from ((of, name) for name in in_run(parts, settings))
 
 
+def without_figures(payload: Payload, settings: RunConfig) -> Payload:
+    """``payload`` without figures of training, which follow from points and have no noise."""
+    counted = (WEIGHT, STEPS, NORMALIZER)  # they follow from the number of points
+    figures = {
+        name
+        for name, part in reports_of(settings).items()
+        if part.optional and part.combine == "mean" and name not in counted
+    }
+    return {name: value for name, value in payload.items() if name not in figures}
+
+
 class AtServer(ServerStage):
     """Adds noise to the mean, refuses what nobody may miss, and says what was spent."""
 
@@ -259,6 +279,22 @@ class AtServer(ServerStage):
 class AtClient(ClientStage):
     """Sends nothing without noise, which it adds itself to what is summed."""
 
+    def describe(self) -> Iterator[str]:
+        """What the whole run spends, with all runs before, and where the owner's limit ends it."""
+        node, rounds = self.client.node, self.settings.num_rounds
+        if not (are_hidden(self.settings) and (file := ledger_file(node))):
+            return
+        before, one = Ledger(file).mu_squared("updates"), self._mu_squared
+        epsilons = [epsilon_of(before + done * one) for done in range(rounds + 1)]
+        yield (
+            f"Privacy: {rounds} round(s) spend epsilon = {epsilons[-1]:.4g} at delta = {DELTA:g} "
+            f"together with all runs before; {epsilons[0]:.4g} is spent."
+        )
+        most = node.max_epsilon
+        if most and epsilons[-1] > most:
+            last = sum(epsilon <= most for epsilon in epsilons) - 1
+            yield f"max-epsilon = {most:g} ends this owner's part after {max(0, last)} round(s)."
+
     def check(self) -> None:
         """Refuse a run that asks for more than the model."""
         DifferentialPrivacy.validate(self.settings)
@@ -277,12 +313,16 @@ class AtClient(ClientStage):
                 f"{privacy.clipping!r} every client of a round must return an update.",
                 "nothing-to-learn",
             )
-        return payload
+        return without_figures(payload, self.settings) if are_hidden(self.settings) else payload
+
+    @property
+    def _mu_squared(self) -> float:
+        return float(self.settings[DPSettings].noise_multiplier ** -2)
 
     def in_sum(self, changes: Changes, clients: int) -> Changes:
         """A clipped update with its part of the noise."""
         privacy = self.settings[DPSettings]
-        spender(self.client.node)("updates", privacy.noise_multiplier**-2)
+        spender(self.client.node)("updates", self._mu_squared)
         step = step_size(_largest(privacy), clients)
         return add_noise(clipped(changes, privacy.norm), privacy, step, quorum(clients))
 
