@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -203,25 +202,16 @@ def run_trials(
     still run. ``save`` gets the table at the beginning and after each trial.
     """
     lines = {trial.key: read_trial(trial) for trial in trials}
-
     todo = [trial for trial in trials if lines[trial.key]["status"] != "finished"]
     if len(todo) < len(trials):
         log(f"{len(trials) - len(todo)} of {len(trials)} trials are finished already.")
-    seconds: dict[str, list[float]] = {}
-    for line in lines.values():
-        if took := line.get("seconds_total"):
-            seconds.setdefault(line["row"], []).append(took)
     save(_table(lines.values()))
     for position, trial in enumerate(todo):
-        left = _time_left(todo[position:], seconds)
+        left = _time_left(todo[position:], lines.values())
         title = f"trial {list(lines).index(trial.key) + 1} of {len(lines)}: {trial.title}{left}"
-        began = time.monotonic()
         try:
             _run(trial, simulate, title)
             line = lines[trial.key] = read_trial(trial)
-            # The clock includes what is done once for all trials, such as features.
-            took = line.get("seconds_total") or time.monotonic() - began
-            seconds.setdefault(trial.row, []).append(took)
             measured = "test error" if trial.trains else "error of labels"
             log(f"{trial.title}: {measured} {percent(line.get('test_error'))}")
         except (KeyboardInterrupt, DirectoryLockedError):
@@ -272,8 +262,12 @@ def _run(trial: Trial, simulate: Simulate, title: str) -> None:
     simulate(trial, config, title)
 
 
-def _time_left(trials: Sequence[Trial], seconds: Mapping[str, Sequence[float]]) -> str:
-    """Expected time of ``trials``: the mean of their row's known times, or of all known times."""
+def _time_left(trials: Sequence[Trial], lines: Iterable[Mapping[str, Any]]) -> str:
+    """Expected time of ``trials``: the mean of their row's times, or of all times."""
+    seconds: dict[str, list[float]] = {}
+    for line in lines:
+        if took := line.get("seconds_total"):
+            seconds.setdefault(line["row"], []).append(took)
     if not seconds:
         return ""
     every = [took for of_row in seconds.values() for took in of_row]

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from fedul_flwr.config.base import Scalar, unknown_key
 from fedul_flwr.config.methods import find_method
@@ -26,7 +25,6 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.trial import CLIENTS, Trial
 
 Overrides = Mapping[str, Scalar]
-T = TypeVar("T")
 
 _NOT_SETTABLE = {
     "seed": "every run gets each of --seeds",
@@ -86,7 +84,8 @@ def read_runs(path: Path) -> dict[str, dict[str, Scalar]]:
 
 def method_runs(text: str) -> dict[str, dict[str, Scalar]]:
     """A run with default settings for each method of a list such as ``fedul,supervised``."""
-    names = _distinct(_parts(text), "--methods")
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    _refuse_twice(names, "--methods")
     return {name: {"method": name} for name in names}
 
 
@@ -102,7 +101,8 @@ def parse_seeds(text: str) -> tuple[int, ...]:
             "option-not-allowed",
             option="--seeds",
         )
-    return tuple(_distinct(seeds, "--seeds"))
+    _refuse_twice(seeds, "--seeds")
+    return tuple(seeds)
 
 
 def slug(name: str) -> str:
@@ -158,14 +158,15 @@ def make_trials(
     for name, settings in rows.items():
         with prefixed(f"Run {name!r}"):
             applied[name] = apply(shared, settings)
-    for key in shared.keys() - {key for settings in applied.values() for key in settings}:
-        allowed = frozenset(default_flat()).union(*(_in_use(shared, of) for of in rows.values()))
-        if key not in allowed:
-            raise unknown_key(key, allowed)
+    unused = [key for key in shared if not any(key in settings for settings in applied.values())]
+    allowed = frozenset(default_flat()).union(*(_in_use(shared, of) for of in rows.values()))
+    if unknown := [key for key in unused if key not in allowed]:
+        raise unknown_key(unknown[0], allowed)
+    if unused:
         raise UserError(
-            f"Setting {key} in --run-config has no effect in any of the runs: leave it out.",
+            f"Setting {unused[0]} in --run-config has no effect in any of the runs: leave it out.",
             "setting-without-effect",
-            setting=key,
+            setting=unused[0],
         )
     output = user_path(output, Path.cwd())
     return tuple(
@@ -265,18 +266,12 @@ def _idle_notes(
             yield f"Run {name!r} does not use {', '.join(unused)}{length}."
 
 
-def _parts(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _distinct(values: Sequence[T], option: str) -> Sequence[T]:
+def _refuse_twice(values: Sequence[object], option: str) -> None:
     if not values:
         raise UserError(
             f"{option} names nothing; separate names by commas.",
             "option-not-allowed",
             option=option,
         )
-    for value in values:
-        if values.count(value) > 1:
-            raise UserError(f"{option} names {value} twice.", "name-twice", option=option)
-    return values
+    if twice := [value for value in values if values.count(value) > 1]:
+        raise UserError(f"{option} names {twice[0]} twice.", "name-twice", option=option)

@@ -184,15 +184,17 @@ def test_given_an_interrupted_trial_then_it_resumes_and_the_records_are_those_wi
         assert len(runs.started) == len(whole) - position
 
 
-@pytest.mark.parametrize("how", ["infinite", "broken"])
+@pytest.mark.parametrize(
+    "how", ["loss", "surrogate_loss", "heldout_loss", "validation_loss", "broken"]
+)
 def test_given_an_infinite_loss_or_weights_of_nan_then_the_trial_has_diverged_whatever_its_error(
     runs: FakeSearchTraining, tmp_path: Path, how: str
 ) -> None:
     runs.error = lambda rate, step: 1.0 if rate == 0.4 else 5.0
-    if how == "infinite":
-        runs.infinite = {0.4: "validation_loss"}
-    else:
+    if how == "broken":
         runs.broken = {0.4}
+    else:
+        runs.infinite = {0.4: how}
     asked = task(tmp_path)
     records = run(asked)
     assert [r["settings"] for r in records if r["state"] == "diverged"] == [{"learning-rate": 0.4}]
