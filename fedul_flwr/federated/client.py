@@ -380,7 +380,8 @@ def require_model(client: Client[Any], arrays: Arrays) -> None:
     for name, mine in state.items():
         if name not in arrays:
             continue
-        kind = np.float32 if mine.is_floating_point() else np.int64
+        kind: Any = np.float64 if client.settings.precision == "float64" else np.float32
+        kind = kind if mine.is_floating_point() else np.int64
         if arrays[name].shape != tuple(mine.shape) or arrays[name].dtype != kind:
             raise UserError(
                 f"The server's model and this client's differ in {name!r}.", "model-mismatch"

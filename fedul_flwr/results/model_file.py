@@ -192,7 +192,8 @@ def pack(directory: Path, output: Path | None = None) -> Path:
                 "setting-of-one-machine",
             )
     target = output_file(output, [directory], ".zip") if output else directory / NAME
-    data = run.data.model_copy(update={"test_prior": run.summary.test_prior})
+    prior = run.summary.test_prior
+    data = run.data.model_copy(update={"test_prior": None if prior is None else tuple(prior)})
     about = data.model_dump(exclude={"num_clients"})
     texts = {
         CONFIG: json.dumps({"settings": portable, "data": about}, indent=2) + "\n",

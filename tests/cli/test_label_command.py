@@ -12,6 +12,7 @@ from fedul_flwr.cli.main import app
 from tests.support.runs import summary
 
 runner = CliRunner()
+DIGITS = {"input_shape": [8, 8, 1], "num_classes": 10}
 IN_THE_CLEAR = ("-c", 'xclp.secure="plaintext"')
 
 
@@ -31,7 +32,7 @@ def write_model(directory: Path, **settings: Any) -> Path:
     """A run as far as --model looks at it."""
     directory.mkdir()
     saved = {"model": "mlp", "image-size": 0, "input-shape": "", "class-names": "", **settings}
-    (directory / "config.json").write_text(json.dumps({"settings": saved, "data": {}}))
+    (directory / "config.json").write_text(json.dumps({"settings": saved, "data": DIGITS}))
     (directory / "model.safetensors").touch()
     return directory
 

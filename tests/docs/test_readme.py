@@ -22,7 +22,7 @@ from fedul_flwr.cli.simulated_run import _DEMO_SELECTION, demo
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.config.user_files import parse_overrides
-from fedul_flwr.data.run_files.run import SUMMARY
+from fedul_flwr.data.run_files.run import CONFIG, SUMMARY
 from fedul_flwr.engine.flower_simulation import MARK, PREFIX, end_marked
 from fedul_flwr.experiments.runs_file import RunsFile
 from fedul_flwr.experiments.statistics import Estimate, estimates
@@ -87,6 +87,7 @@ def test_given_a_demo_when_it_ends_then_its_table_is_that_of_the_page(
         rounds = resolve({"method": method}, tmp_path).num_rounds
         summary = f'"best_round": 9, "rounds": {rounds}, "selection": "{selection}"'
         (outputs[method] / SUMMARY).write_text(f'{{"test_error": 1.5, {summary}}}')
+        (outputs[method] / CONFIG).write_text('{"settings": {"method": "x"}, "data": {}}')
     print_comparison(outputs, 30)
     printed = [cells(line) for line in capsys.readouterr().out.splitlines() if line[:1] in "┃│"]
     shown = [cells(line) for line in blocks("")[0].splitlines()]

@@ -143,7 +143,8 @@ class SumMember(ClientStage):
             if model:
                 require_model(self.client, model)
             common = (arrays for name, arrays in asked.records.items() if name not in asked.alone)
-            odd = [n for arrays in common for n, one in arrays.items() if one.dtype not in _SENT]
+            types = (*_SENT, np.float64) if self.settings.precision == "float64" else _SENT
+            odd = [n for arrays in common for n, one in arrays.items() if one.dtype not in types]
         if odd:
             raise UserError(
                 f"The server sent {odd[0]!r} for a sum of {of}, of which nothing depends on it.",
