@@ -186,9 +186,9 @@ class OwnerLimits(Settings):
         clipping = f"dp.clipping = {privacy.clipping!r}"
         adds_noise = privacy.clipping == "client" and settings.secure_sum == "on"
         adds_noise |= settings.makes_heads and settings[HeadSettings].epsilon > 0
-        if self.max_epsilon > 0 and not adds_noise:
-            yield "max-epsilon", f"{clipping} and secure-sum = {settings.secure_sum!r}"
         if self.max_epsilon > 0:  # what has no noise has no bound
+            if not adds_noise:
+                yield "max-epsilon", f"{clipping} and secure-sum = {settings.secure_sum!r}"
             if settings.selection == "heldout":
                 yield "max-epsilon", "selection = 'heldout', whose losses have no noise"
             sets = settings.find(FedULSettings)

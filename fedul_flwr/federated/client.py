@@ -371,6 +371,11 @@ def names_of(client: Client[Any], received: Collection[str]) -> list[str]:
     return names
 
 
+def weight_type(settings: RunConfig) -> type[np.generic]:
+    """Type of the weights that travel in a run."""
+    return np.float64 if settings.precision == "float64" else np.float32
+
+
 def require_model(client: Client[Any], arrays: Arrays) -> None:
     """Refuse arrays that are not of the names, shapes and types of a client's model; of one that
     travels in parts, of the types."""
@@ -380,8 +385,7 @@ def require_model(client: Client[Any], arrays: Arrays) -> None:
     for name, mine in state.items():
         if name not in arrays:
             continue
-        kind: Any = np.float64 if client.settings.precision == "float64" else np.float32
-        kind = kind if mine.is_floating_point() else np.int64
+        kind = weight_type(client.settings) if mine.is_floating_point() else np.int64
         if arrays[name].shape != tuple(mine.shape) or arrays[name].dtype != kind:
             raise UserError(
                 f"The server's model and this client's differ in {name!r}.", "model-mismatch"

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Content, InputShape, number
+from fedul_flwr.data.types import Content, InputShape, count, number
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.declared import declared
 from fedul_flwr.federated.grid import NO_ANSWER, Phase, RoundLog, run_phase
@@ -23,6 +23,7 @@ from fedul_flwr.federated.messages import (
     BECAUSE,
     DESCRIBE,
     DIGEST,
+    NUM_POINTS,
     SETTINGS,
     SETUP,
     SETUP_BEFORE,
@@ -247,6 +248,10 @@ class ClientRegistry:
         order = stream(self.settings.seed, "evaluating").permutation(len(self.clients))
         clients = [self.clients[index] for index in order]
         return sorted([client for client in clients if client not in self._absent][:size])
+
+    def points(self, client: int) -> int:
+        """Number of points that a client has announced, by its number."""
+        return count(self.answers[client], NUM_POINTS)
 
     def present(self, clients: Iterable[ClientRef]) -> list[ClientRef]:
         """Those of ``clients`` that are connected; the others are counted as failed."""

@@ -387,6 +387,7 @@ def stages_of(settings: RunConfig) -> tuple[type[Stage], ...]:
     return tuple(stage for stage in all_stages(settings) if stage.is_on(settings))
 
 
+@once
 def are_hidden(settings: RunConfig) -> bool:
     """Whether the server reads updates in sums alone."""
     return any(stage.hides and stage.is_on(settings) for stage in all_stages(settings))

@@ -53,12 +53,10 @@ OF_HEADS: dict[str, Any] = {
 
 
 def in_other_words(words: str, start: Any) -> Any:
-    """The weights of a model, moved by a hair, as float64, or with an array more."""
+    """The weights of a model, moved by a hair or as float64."""
     if words == "hair":
         return {name: array + array.dtype.type(1e-7) for name, array in start.items()}
-    if words == "float64":
-        return {name: array.astype(np.float64) for name, array in start.items()}
-    return start
+    return {name: array.astype(np.float64) for name, array in start.items()}
 
 
 @pytest.mark.parametrize(
@@ -165,7 +163,7 @@ def test_what_no_answer_depends_on_is_refused(
         train(settings(**options), 3, client_app=owners.app)
 
 
-def answers_of(settings: Settings, folder: Path, asked: list[Any], **limits: Any) -> list[str]:
+def answers_of(folder: Path, asked: list[Any], **limits: Any) -> list[str]:
     """What an owner answers to messages, each ``(phase, content)`` or content to train on."""
 
     def build(context: Any) -> Any:
@@ -206,12 +204,12 @@ def test_after_a_setup_that_a_floor_refuses_nothing_is_answered(
     plain = {**OF_HEADS, "closed-form.sum": "plaintext", "test_prior": "uniform"}
     values = {OF: "head", PRIOR: [1 / 3] * 3, "server-round": 1}
     head = (HEAD, Content(weights(), values))
-    answers = answers_of(settings, tmp_path / "ward", [setup_of(settings(**plain)), head], **limits)
+    answers = answers_of(tmp_path / "ward", [setup_of(settings(**plain)), head], **limits)
     assert [answer == "answered" for answer in answers] == [not least] * 2
     update = RecordDict({ARRAYS: to_record(weights()), CONFIG: ConfigRecord({"server-round": 1})})
     fedul = {**SUMMED, "secure_sum": "off", "method": "fedul", "model": "linear"}
     config = settings(**fedul, test_prior="uniform")
-    answers = answers_of(settings, tmp_path / "ward", [setup_of(config), update], **limits)
+    answers = answers_of(tmp_path / "ward", [setup_of(config), update], **limits)
     assert [answer == "answered" for answer in answers] == [not least] * 2
 
 
@@ -224,7 +222,7 @@ def test_whether_a_folder_or_network_is_there_is_not_told(
     write_sets(tmp_path / "ward", 0)
     fedul = {**SUMMED, "secure_sum": "off", "method": "fedul", "model": "linear"}
     asked = setup_of(settings(**fedul, test_prior="uniform"), features=features)
-    [answer] = answers_of(settings, tmp_path / "ward", [asked])
+    [answer] = answers_of(tmp_path / "ward", [asked])
     assert f"does not allow features = {features!r}" in answer
 
 

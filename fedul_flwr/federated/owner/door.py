@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -56,7 +55,7 @@ from fedul_flwr.federated.messages import (
     to_records,
 )
 from fedul_flwr.federated.owner.ledger import ask, require_approval
-from fedul_flwr.federated.owner.log import answer_with_log
+from fedul_flwr.federated.owner.log import answer_with_log, say_here
 from fedul_flwr.federated.owner.model_check import check_model
 from fedul_flwr.federated.payload import (
     ENDED,
@@ -111,7 +110,7 @@ class Door:
             of_points = error.code in ("loss-not-finite", "model-not-finite")
             if not (of_points and self._node.data and are_hidden(self._client.settings)):
                 raise
-            print(f"Client {self._node.partition_id}: {error}", file=sys.stderr, flush=True)
+            say_here(self._node.partition_id, error)
             return dict(NOTHING)
 
     def require_phase(self, name: str) -> None:
@@ -233,9 +232,7 @@ def _hide_private_errors(answer: Answer) -> Answer:
             harmless = isinstance(error, UserError) and not isinstance(error, OwnDataError)
             if harmless or context.node_config.keys() <= SIMULATION_KEYS:
                 raise
-            number = context.node_config.get("partition-id", 0)
-            sender = f"Client {number}" if isinstance(number, int) else "A client"
-            print(f"{sender}: {error}", file=sys.stderr, flush=True)
+            say_here(context.node_config.get("partition-id", 0), error)
             is_private = isinstance(error, OwnDataError)
             problem = "cannot use its data or node config" if is_private else "failed"
             # Flower sends only this text, and logs the whole chain of errors on the device. The

@@ -156,6 +156,12 @@ def _add(path: Path, line: Mapping[str, object]) -> None:
         ) from error
 
 
+def say_here(client: object, error: BaseException) -> None:
+    """Print on the owner's machine alone why a client has nothing to send."""
+    sender = f"Client {client}" if isinstance(client, int) else "A client"
+    print(f"{sender}: {error}", file=sys.stderr, flush=True)
+
+
 def note_decision(path: Path, digest: str, words: str) -> None:
     """Add a line about an owner's decision on a run to the log: its digest stands in `settings`."""
     line = dict.fromkeys(COLUMNS, "")

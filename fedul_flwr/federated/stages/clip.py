@@ -43,21 +43,19 @@ class AtServer(ServerStage):
     def keep(self, client: ClientRef, reply: Message) -> None:
         """Refuse an update that its client has not clipped."""
         del client
-        if are_hidden(self.settings):  # clients clip what they add, once more and exactly
-            return
         start, norm = self.strategy.round.model, self.settings[DPSettings].norm
         check_clipped(cast(ArrayRecord, reply.content[ARRAYS]), start, norm)
 
 
 class Clip(Stage):
-    """Clients clip their updates to ``dp.norm``."""
+    """Clients clip their updates to ``dp.norm``; under masks that is done where noise is added."""
 
     server, client = AtServer, AtClient
 
     @classmethod
     def is_on(cls, settings: RunConfig) -> bool:
-        """With ``dp.clipping = "client"``."""
-        return settings[DPSettings].clipping == "client"
+        """With ``dp.clipping = "client"``, where each client's update is read."""
+        return settings[DPSettings].clipping == "client" and not are_hidden(settings)
 
 
 def check_clipped(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:

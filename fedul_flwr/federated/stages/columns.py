@@ -190,7 +190,7 @@ class AtServer(ServerStage):
 
     def _masked_sum(self, grid: Grid) -> Moments:
         """Moments of all points together, of which no client shows its part."""
-        points = {c: count(answer, NUM_POINTS) for c, answer in self._registry.answers.items()}
+        points = {client: self._registry.points(client) for client in self._registry.answers}
         members = [client for client in self._registry.clients if points[client.partition_id]]
         fewest = fewest_summed(self.settings)
         try:

@@ -136,7 +136,7 @@ class PrivateMean(FlowerStrategy):
     ) -> Iterable[Message]:
         """The base's messages, if the budget allows one more release."""
         budget, delta = self.settings.max_epsilon, self.settings.delta
-        then = gaussian_epsilon(math.sqrt(self.mu_squared + self._mu_squared_of_one), delta)
+        then = gaussian_epsilon(math.sqrt(self.mu_squared + mu_squared_of(self.settings)), delta)
         if budget and then > budget:
             self.exhausted = True
             if self.releases:
@@ -162,20 +162,21 @@ class PrivateMean(FlowerStrategy):
         if arrays is None or not received:
             return self._start, None
         self.releases += 1
-        self.mu_squared += self._mu_squared_of_one
+        self.mu_squared += mu_squared_of(self.settings)
         log(INFO, "Privacy spent: epsilon = %.6g, delta = %g", self.epsilon, self.settings.delta)
         if self.summed:
             return arrays, metrics
         deviation = self.settings.noise_multiplier * self.settings.norm / self._sampled
         return with_noise(arrays, deviation), metrics
 
-    @property
-    def _mu_squared_of_one(self) -> float:
-        return self.settings.noise_multiplier**-2
-
     configure_evaluate = forwarded("base", "configure_evaluate")
     aggregate_evaluate = forwarded("base", "aggregate_evaluate")
     summary = forwarded("base", "summary")
+
+
+def mu_squared_of(privacy: DPSettings) -> float:
+    """μ² of one release."""
+    return float(privacy.noise_multiplier**-2)
 
 
 def _largest(privacy: DPSettings) -> float:
@@ -287,7 +288,8 @@ class AtClient(ClientStage):
         node, rounds = self.client.node, self.settings.num_rounds
         if not (are_hidden(self.settings) and (file := ledger_file(node))):
             return
-        before, one = Ledger(file).mu_squared("updates"), self._mu_squared
+        before = Ledger(file).mu_squared("updates") if file.exists() else 0.0
+        one = mu_squared_of(self.settings[DPSettings])
         epsilons = [epsilon_of(before + done * one) for done in range(rounds + 1)]
         yield (
             f"Privacy: {rounds} round(s) spend epsilon = {epsilons[-1]:.4g} at delta = {DELTA:g} "
@@ -318,14 +320,10 @@ class AtClient(ClientStage):
             )
         return without_figures(payload, self.settings) if are_hidden(self.settings) else payload
 
-    @property
-    def _mu_squared(self) -> float:
-        return float(self.settings[DPSettings].noise_multiplier ** -2)
-
     def in_sum(self, changes: Changes, clients: int) -> Changes:
         """A clipped update with its part of the noise."""
         privacy = self.settings[DPSettings]
-        spender(self.client.node)("updates", self._mu_squared)
+        spender(self.client.node)("updates", mu_squared_of(privacy))
         step = step_size(_largest(privacy), clients)
         return add_noise(clipped(changes, privacy.norm), privacy, step, quorum(clients))
 

@@ -30,7 +30,6 @@ from fedul_flwr.federated.members import ClientRegistry
 from fedul_flwr.federated.messages import (
     HEAD,
     HEAD_SCALE,
-    NUM_POINTS,
     OF,
     PRIOR,
     SUMS,
@@ -406,14 +405,14 @@ class AtServer(ServerStage):
                 why = f"{error} With 'plaintext' the server reads each client's sums"
                 raise setting_error("closed-form.sum", "masked", why, "too-few-clients") from error
             number = len(left)
-            announced = sum(count(self._registry.answers[one], NUM_POINTS) for one in left)
+            announced = sum(map(self._registry.points, left))
             if not self.settings[HeadSettings].epsilon:  # noise may say anything
                 check_total(SoftSums.of_flat(total, classes, features), announced, number)
         elif clients:
             content = Content(model, {**values, OF: turn})
 
             def check(client: ClientRef, answer: Content) -> None:
-                most = count(self._registry.answers[client.partition_id], NUM_POINTS)
+                most = self._registry.points(client.partition_id)
                 check_sums(str(client), answer.arrays, classes, features, most)
 
             answers = self._registry.query(grid, HEAD, dict.fromkeys(clients, content), check)

@@ -8,8 +8,7 @@ Other sums are of numbers alone, as stages declare them (:class:`fedul_flwr.fede
 from __future__ import annotations
 
 import hashlib
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +19,7 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Content, count, number
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.asked import Asked, question
-from fedul_flwr.federated.client import require_model
+from fedul_flwr.federated.client import require_model, weight_type
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.combine import clipped
 from fedul_flwr.federated.messages import (
@@ -40,6 +39,7 @@ from fedul_flwr.federated.messages import (
     WEIGHT,
 )
 from fedul_flwr.federated.owner.ledger import Ledger, ledger_file
+from fedul_flwr.federated.owner.log import say_here
 from fedul_flwr.federated.payload import NOTHING, UPDATE, Payload, Sum, in_record, reports_of
 from fedul_flwr.federated.stage import ClientStage, kind_of, number_of, sums_of
 from fedul_flwr.federated.sums.vector import (
@@ -81,8 +81,6 @@ BEGUN, LARGEST_WEIGHT = "round", "largest-weight"
 """Values of phases: the round in which a session began; a weight that no client exceeds."""
 
 _STORED, _SUMMANDS, _MODEL = "secure-sum", "summands", "model"
-_SENT = (np.float32, np.int64)
-"""Types of the arrays that a sum is asked with."""
 _STAGE = "stage/"
 """Prefix of the stored arrays that say where the client is in the protocol; the others say of which
 sum."""
@@ -143,7 +141,7 @@ class SumMember(ClientStage):
             if model:
                 require_model(self.client, model)
             common = (arrays for name, arrays in asked.records.items() if name not in asked.alone)
-            types = (*_SENT, np.float64) if self.settings.precision == "float64" else _SENT
+            types = (weight_type(self.settings), np.int64)
             odd = [n for arrays in common for n, one in arrays.items() if one.dtype not in types]
         if odd:
             raise UserError(
@@ -159,10 +157,10 @@ class SumMember(ClientStage):
 
     def _refuse_others(self, state: Arrays, clients: Sequence[int], *, note: bool = False) -> None:
         """Refuse a sum over clients of which another one tells the part of some; or note it."""
-        of, fixed = self._of(state), self._node.fixed_clients
-        question, kind = state[_MODEL].tobytes(), kind_of(of, self.settings)
         if self._ledger is None:
             return
+        of, fixed = self._of(state), self._node.fixed_clients
+        question, kind = state[_MODEL].tobytes(), kind_of(of, self.settings)
         before = self._ledger.others(question, kind, clients, fixed=fixed, note=note)
         if before:
             odd = ", ".join(map(str, sorted({*before} ^ {*clients})))
@@ -192,6 +190,17 @@ class SumMember(ClientStage):
             raise self._answered(stage.last)
         return _at(stage, state), masked
 
+    def _written(self, write: Callable[[], Words], nothing: Callable[[], Words]) -> Words:
+        """Words of numbers, or of nothing where an owner's are too large: whether they are may
+        depend on a single point."""
+        try:
+            return write()
+        except UserError as error:
+            if not self._node.data:
+                raise
+            say_here(self._client, error)
+            return nothing()
+
     def _answered(self, number: int) -> UserError:
         return UserError(
             f"The server asked again for secure sum {number}, or an earlier one: this client has "
@@ -214,13 +223,10 @@ class SumMember(ClientStage):
             self._numbers(of, Content(sent, content.values)),
             self._sums[of].encoding,
         )
-        try:
-            words = encoding.write(numbers, encoding.digits)
-        except UserError as error:  # as of an update
-            if not self._node.data:
-                raise
-            print(f"Client {self._client}: {error}", file=sys.stderr, flush=True)
-            words = encoding.write(np.zeros(len(numbers)), encoding.digits)
+        words = self._written(
+            lambda: encoding.write(numbers, encoding.digits),
+            lambda: encoding.write(np.zeros(len(numbers)), encoding.digits),
+        )
         state, masked = self._masked(shares, words, asked, encoding.tail(len(numbers)))
         return state, {of: masked}
 
@@ -368,14 +374,14 @@ class UpdateMember(SumMember):
         for stage in client.stages:
             changes = stage.in_sum(changes, clients)
         rng = stream(self.settings.seed, "rounding", 1 + 2 * int(state[ROUND]), self._client)
-        try:
-            words = layout.words(changes, numbers.write(weight, payload), clients, rng)
-        except UserError as error:  # whether a value is too large may depend on a single point
-            if not self._node.data:
-                raise
-            print(f"Client {self._client}: {error}", file=sys.stderr, flush=True)
+
+        def nothing() -> Words:
             zeros = {key: np.zeros_like(value) for key, value in changes.items()}
-            words = layout.words(zeros, numbers.write(0.0, dict(NOTHING)), clients, rng)
+            return layout.words(zeros, numbers.write(0.0, dict(NOTHING)), clients, rng)
+
+        words = self._written(
+            lambda: layout.words(changes, numbers.write(weight, payload), clients, rng), nothing
+        )
         renewed, masked = self._masked(self._shared, words, asked, numbers.tail)
         self._state.set_ephemeral(_STORED, dict(renewed))
         apart = in_record(reports_of(self.settings), DIAGNOSTICS)

@@ -20,7 +20,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.arrays import Arrays, l2_norm
-from fedul_flwr.data.types import Content, Value, count
+from fedul_flwr.data.types import Content, Value
 from fedul_flwr.errors import (
     BadMessageError,
     NothingToLearnError,
@@ -37,7 +37,6 @@ from fedul_flwr.federated.messages import (
     KEYS,
     MASKED,
     METRICS,
-    NUM_POINTS,
     OF,
     PART,
     PEERS,
@@ -213,14 +212,14 @@ class SecureSums:
         """What weights are divided by: a power of two, which tells less than a number of points."""
         if self._settings.client_weights == "uniform":
             return 1.0
-        points = (count(self._registry.answers[client], NUM_POINTS) for client in present)
+        points = map(self._registry.points, present)
         return float(2 ** math.ceil(math.log2(max(1, *points))))
 
     def _without_giants(self, present: list[int]) -> list[int]:
         """Clients without those beside whose number of points all others round to nothing."""
         if self._settings.client_weights == "uniform":
             return present
-        points = {client: count(self._registry.answers[client], NUM_POINTS) for client in present}
+        points = {client: self._registry.points(client) for client in present}
         most = MOST_TIMES_MEDIAN * max(1.0, float(np.median([*points.values()])))
         giants = {client for client in present if points[client] > most}
         reason = (
@@ -417,7 +416,7 @@ class SecureSums:
             return len(replies) + 1e-6
         by_node = {client.node_id: client.partition_id for client in self._registry.clients}
         clients = [by_node[reply.metadata.src_node_id] for reply in replies]
-        points = sum(count(self._registry.answers[client], NUM_POINTS) for client in clients)
+        points = sum(map(self._registry.points, clients))
         return points / self._largest + 1e-6 * len(replies)
 
     def _dishonest(self, what: str, clients: int) -> UserError:
