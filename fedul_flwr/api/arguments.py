@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from fedul_flwr.api.input_data import CLIENT, dataset_of, number_of_clients
 from fedul_flwr.api.input_sets import settings_of_sets
 from fedul_flwr.config.base import AUTO, Scalar, Settings, shown
 from fedul_flwr.config.methods import Method, reference_to
-from fedul_flwr.config.run_config import default_flat
 from fedul_flwr.config.user_files import flatten, with_rounds
 from fedul_flwr.errors import UserError
 
@@ -35,19 +32,6 @@ def flat_settings(keywords: Mapping[str, Any]) -> dict[str, Scalar]:
     return with_rounds(flatten(_plain(keywords)))
 
 
-_ARGUMENTS = (
-    *("data", "test", "clients", "sets", "priors", "rounds", "output", "resume", "engine"),
-    *("verbose", "seeds"),
-)
-"""Arguments of calls that are no settings."""
-
-
-@cache
-def _keywords() -> frozenset[str]:
-    """Settings, and tables of them, as keywords."""
-    return frozenset(key.partition(".")[0].replace("-", "_") for key in default_flat())
-
-
 def settings_of_call(
     keywords: Mapping[str, Any],
     data: Any,
@@ -62,12 +46,6 @@ def settings_of_call(
 
     An array ``clients`` with the client of each point becomes a natural partition.
     """
-    for name in keywords:
-        close = get_close_matches(name, [*_ARGUMENTS, *_keywords()], n=1)
-        if name not in _keywords() and close and close[0] in _ARGUMENTS:
-            raise UserError(
-                f"Unknown argument {name!r}; did you mean {close[0]!r}?", "unknown-name", name=name
-            )
     settings = flat_settings(keywords)
     owners = None if clients is None or isinstance(clients, int | np.integer) else clients
     owners = None if sets is not None else owners

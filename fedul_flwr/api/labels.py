@@ -16,10 +16,9 @@ from fedul_flwr.api.input_data import (
     training_points,
 )
 from fedul_flwr.api.result import Result, Shown
-from fedul_flwr.api.runs import run
 from fedul_flwr.arrays import Floats, Ints
 from fedul_flwr.config.base import Scalar, without_exit
-from fedul_flwr.config.user_files import user_path
+from fedul_flwr.config.options import Labeling, takes
 from fedul_flwr.data.class_labels import ClassLabels, class_labels
 from fedul_flwr.data.csv_files import csv_text
 from fedul_flwr.data.run_files.label_files import XCLP, file_name, read_labels
@@ -27,7 +26,7 @@ from fedul_flwr.data.run_files.run import SPLIT
 from fedul_flwr.data.safe_files import IN_MEMORY, build_by_content
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import UNLABELED, Inputs
-from fedul_flwr.engine.simulate import Engine
+from fedul_flwr.engine.simulate import label_points
 from fedul_flwr.errors import UserError
 
 
@@ -61,14 +60,13 @@ class Labels(Shown):
 
 
 @without_exit("The run")
+@takes(Labeling)
 def label(
     data: Any = None,
     *,
     clients: Any = 10,
     model: str | Path | Result | None = None,
-    output: str | Path | None = None,
-    engine: Engine = "processes",
-    verbose: bool = False,
+    how: Labeling = Labeling(),
     **settings: Any,
 ) -> Labels:
     """Let clients label their unlabeled points from each other's labels, without training (XCLP).
@@ -82,16 +80,14 @@ def label(
         client of each point, ``(n,)``.
     model : a run whose model computes the features that are compared; by default points are
         compared as they are.
-    output, engine, verbose, settings : as for :func:`fedul_flwr.simulate`.
+    how, settings : as for :func:`fedul_flwr.simulate`.
 
     Raises
     ------
     UserError
         If a setting or the data cannot be used, or the run fails.
     """
-    overrides: dict[str, Scalar] = {"method": "xclp-predict", **flat_settings(settings)}
-    if output is not None:
-        overrides["output"] = str(output)
+    overrides = flat_settings(settings)
     points: list[Ints] | None = None
     if isinstance(data, tuple | list) and len(data) == 2:
         x = training_points(features_apart(data, clients))
@@ -114,12 +110,9 @@ def label(
         raise UserError(
             "data must be (x, y), or the path or name of a data set.", "data-not-readable"
         )
-    if model is not None:
-        from fedul_flwr.run.resolve_settings import with_model
-
-        directory = model.directory if isinstance(model, Result) else user_path(model)
-        overrides = with_model(overrides, directory)
-    result = Result(run(overrides, count, engine, verbose, named=output is not None))
+    folder = model.directory if isinstance(model, Result) else model
+    how = Labeling(**{**dict(how), "clients": count, "model": folder})
+    result = Result(label_points(overrides, how))
     rows = np.arange(len(numbers))
     if points is None:
         with np.load(result.directory / SPLIT) as split:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from fedul_flwr.api.arguments import flat_settings, settings_of_call
 from fedul_flwr.api.input_data import naming_data
 from fedul_flwr.api.result import Result, TrainedModel, shown
 from fedul_flwr.config.base import Scalar, without_exit
 from fedul_flwr.config.methods import Method
+from fedul_flwr.config.options import Comparing, Resumable, takes
 from fedul_flwr.config.user_files import user_path
-from fedul_flwr.engine.simulate import Engine
+from fedul_flwr.engine import simulate as engines
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,8 +23,11 @@ if TYPE_CHECKING:
     from fedul_flwr.experiments.compare_table import Compared
     from fedul_flwr.run.callbacks import Callback
 
+Methods = Iterable[str | Method | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]]
+
 
 @without_exit("The run")
+@takes(Resumable)
 def simulate(
     method: str | Method = "fedul",
     data: Any = None,
@@ -35,11 +37,8 @@ def simulate(
     priors: Any = None,
     clients: Any = None,
     rounds: int | None = None,
-    output: str | Path | None = None,
-    resume: str | Path | None = None,
-    engine: Engine = "processes",
-    verbose: bool = False,
     callbacks: Sequence[Callback] = (),
+    how: Resumable = Resumable(),
     **settings: Any,
 ) -> Result:
     """Simulate a federation, and return its result.
@@ -60,20 +59,17 @@ def simulate(
     clients : number of clients, by default 10; or the client of each point of ``data``, ``(n,)``,
         or of each of ``sets``, ``(M,)``, any values: each has its own points or sets then.
     rounds : communication rounds (setting ``num-rounds``).
-    output : new directory of the results, by default one in ``runs``.
-    resume : directory of an interrupted run to go on with; only ``rounds`` may change.
-    engine : what runs the clients: ``"processes"``, a pool of them; ``"in-process"``, this one
-        alone; or ``"ray"``, Flower's simulation with Ray. The numbers are the same.
-    verbose : show Flower's log.
     callbacks : objects that look at each round, may add numbers to its line and end the run
         (:class:`fedul_flwr.Callback`).
+    how : or as keywords of their own its options, such as ``output="runs/first"``, ``resume=…`` and
+        ``engine="in-process"``.
     **settings : any setting, with underscores for dashes: ``local_epochs=1``,
         ``fedul={"num_sets": 5}``.
 
     Raises
     ------
     UserError
-        If a setting or the data cannot be used, or the run fails.
+        If an argument, a setting or the data cannot be used, or the run fails.
 
     Examples
     --------
@@ -81,55 +77,13 @@ def simulate(
     """
     named = flat_settings({"method": method})
     of_call, count = settings_of_call(settings, data, test, rounds, clients, sets, priors)
-    overrides = {**named, **of_call}
-    overrides |= {
-        key: str(value) for key, value in (("output", output), ("resume", resume)) if value
-    }
-    return Result(run(overrides, count, engine, verbose, callbacks, named=output is not None))
-
-
-def run(
-    overrides: Mapping[str, Scalar],
-    clients: int | None,
-    engine: Engine,
-    verbose: bool,
-    callbacks: Sequence[Callback] = (),
-    *,
-    named: bool,
-) -> Path:
-    """Run these settings; the directory of the results.
-
-    Parameters
-    ----------
-    overrides : flat settings, by the names that the command line uses.
-    named : whether the user has named the output; if not, it gets a suffix where it exists.
-    """
-    from fedul_flwr.config.run_config import LAST_MODEL, resolve
-    from fedul_flwr.engine import simulate as engines
-
-    if engine not in get_args(Engine):
-        raise UserError(
-            f"engine = {engine!r}: must be one of {', '.join(get_args(Engine))}.",
-            "argument-not-allowed",
+    how = how.model_copy(update={"clients": count})
+    with naming_data(str(of_call.get("dataset", "digits"))):
+        return Result(
+            engines.simulate(
+                {**named, **of_call}, how, callbacks, "fedul_flwr.simulate(resume={!r})"
+            )
         )
-    config = resolve(overrides, Path.cwd())
-    if config.resume and "num-rounds" in overrides:
-        config = config.model_copy(update={"num_rounds": int(overrides["num-rounds"])})
-    count = engines.number_of_clients(config, clients)
-    try:
-        with naming_data(config.dataset):
-            return engines.simulate(
-                config,
-                engines.Simulation(count, verbose=verbose, engine=engine, callbacks=[*callbacks]),
-                named=named or bool(config.resume),
-            )
-    except KeyboardInterrupt:
-        if (Path(config.output) / LAST_MODEL).is_file():
-            print(
-                f"Stopped; fedul_flwr.simulate(resume={config.output!r}) goes on from here.",
-                file=sys.stderr,
-            )
-        raise
 
 
 def load(path: str | Path, *, trust_modules: bool = False) -> Any:
@@ -262,20 +216,17 @@ def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparis
 
 
 @without_exit("The comparison")
+@takes(Comparing)
 def compare(
-    methods: Iterable[str | Method | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]],
+    methods: Methods,
     data: Any = None,
     *,
     test: Any = None,
     sets: Any = None,
     priors: Any = None,
-    seeds: int | Iterable[int] = 3,
     clients: Any = None,
     rounds: int | None = None,
-    output: str | Path | None = None,
-    measures: Iterable[str] = (),
-    engine: Literal["processes", "in-process"] = "processes",
-    verbose: bool = False,
+    how: Comparing = Comparing(),
     **settings: Any,
 ) -> Comparison:
     """Compare methods on the same splits and seeds; the same call resumes a stopped one.
@@ -286,67 +237,28 @@ def compare(
         ``{"method": "fedul", "batch_size": 8}``, perhaps with its ``"name"``; or a mapping from
         names to such settings.
     data, test, sets, priors, clients, rounds : as for :func:`fedul_flwr.simulate`.
-    seeds : number of seeds, 0 and so on, or the seeds.
-    output : directory of the results, by default one in ``runs`` named like the methods.
-    measures : columns beside the test error: some of ``balanced-accuracy``, ``auc``, ``ece``,
-        ``nll`` and ``brier``.
-    engine : a pool of processes, or this process alone.
-    verbose : show Flower's log.
+    how : or as keywords of their own its options, such as ``seeds=5`` and ``measures=["auc"]``.
     **settings : settings of all runs; those of a table apply to runs that use the table.
 
     Raises
     ------
     UserError
-        If a setting or the data cannot be used.
+        If an argument, a setting or the data cannot be used.
     """
-    from fedul_flwr.engine.simulate import DEFAULT_CLIENTS, Simulation, run_here
-    from fedul_flwr.experiments import compare_files, trial_plan
-    from fedul_flwr.experiments.compare_table import MEASURES
-    from fedul_flwr.experiments.table import pick
-    from fedul_flwr.run.tracking import refuse_missing
+    from fedul_flwr.api.actions import compare as compare_runs
 
-    if engine not in ("processes", "in-process"):
-        raise UserError(
-            f"engine = {engine!r}: compare takes 'processes' or 'in-process'.",
-            "argument-not-allowed",
-        )
     rows = _rows(methods)
-    shared, stated = settings_of_call(settings, data, test, rounds, clients, sets, priors)
-    count = stated or DEFAULT_CLIENTS
-    listed = seeds if isinstance(seeds, Iterable) else range(int(seeds))
-    numbers = tuple(map(int, listed))
-    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
-        raise UserError(
-            f"seeds = {seeds!r}: must be a number of seeds, or seeds from 0 on.",
-            "argument-not-allowed",
-        )
-    name = "-".join(map(trial_plan.slug, rows))
-    folder = user_path(output or Path("runs") / f"compare-{name}")
-    with naming_data(str(shared.get("dataset", ""))):
-        plan = trial_plan.make_plan(rows, shared, numbers, count, folder)
-    if names := ",".join(measures):
-        plan = replace(plan, measures=tuple(pick(names, [*MEASURES], "measure")))
-    for trial in plan.trials:
-        refuse_missing(trial.config.tracking)
-    for note in plan.notes:
-        print(f"Note: {note}")
-
-    simulation = Simulation(count, verbose=verbose, engine=engine)
+    shared, count = settings_of_call(settings, data, test, rounds, clients, sets, priors)
+    how = how.model_copy(update={"clients": count})
     try:
-        compared = compare_files.compare(
-            plan,
-            lambda _, config, title: run_here(config, simulation, title),
-            print,
-        )
+        with naming_data(str(shared.get("dataset", "digits"))):
+            return Comparison(compare_runs(rows, shared, how, print))
     except KeyboardInterrupt:
         print("Stopped; the same call goes on from here.")
         raise
-    return Comparison(compared)
 
 
-def _rows(
-    methods: Iterable[str | Method | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]],
-) -> dict[str, dict[str, Scalar]]:
+def _rows(methods: Methods) -> dict[str, dict[str, Scalar]]:
     """Own settings of each run by its name."""
     if isinstance(methods, str | Method):
         methods = [methods]

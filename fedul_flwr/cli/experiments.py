@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import logging
 import shlex
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedul_flwr.cli import options
+from fedul_flwr.config.options import Comparing, Reproducing, Simulation, Tuning
 from fedul_flwr.config.user_files import parse_overrides
-from fedul_flwr.data.cores import refuse_cpus
-from fedul_flwr.engine.simulate import Simulation, run_here
+from fedul_flwr.engine.simulate import run_here
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,7 +29,9 @@ if TYPE_CHECKING:
     from fedul_flwr.experiments.trial import Key, Simulate, Trial
 
 
+@options.with_options
 def compare(
+    how: Comparing,
     runs: Annotated[
         Path | None,
         typer.Option(
@@ -42,70 +42,23 @@ def compare(
     methods: Annotated[
         str | None, typer.Option(help="Instead of --runs: methods, as fedul,supervised.")
     ] = None,
-    seeds: options.Seeds = "0,1,2",
     run_config: options.RunConfigs = None,
-    tuned: Annotated[
-        Path | None,
-        typer.Option(
-            dir_okay=False, help="Use the settings that fedul-flwr tune chose: its search.jsonl."
-        ),
-    ] = None,
-    measures: Annotated[
-        str,
-        typer.Option(
-            help="Columns beside the test error: some of balanced-accuracy, auc, ece, nll, brier."
-        ),
-    ] = "",
-    num_supernodes: options.NumSupernodes = 10,
-    output: options.Output = None,
-    client_cpus: options.ClientCpus = 1,
-    client_gpus: options.ClientGpus = 0.0,
-    verbose: options.Verbose = False,
-    engine: options.EngineName = "processes",
 ) -> None:
     """Compare methods on the same splits and seeds; the same command resumes a stopped one."""
     if (runs is None) == (methods is None):
         raise UserError(
             "compare takes either --runs FILE or --methods a,b,c.", "options-contradict"
         )
-    from fedul_flwr.experiments import compare_files, trial_plan
-    from fedul_flwr.experiments.compare_table import MEASURES, print_runs
-    from fedul_flwr.experiments.table import pick
-    from fedul_flwr.run.tracking import refuse_missing
+    from fedul_flwr.api.actions import compare as compare_runs
+    from fedul_flwr.experiments.compare_table import print_runs
+    from fedul_flwr.experiments.trial_plan import method_runs, read_runs
 
-    columns = pick(measures, [*MEASURES], "measure") if measures else []
-    if runs is not None:
-        rows, name = trial_plan.read_runs(runs), runs.stem
-    else:
-        rows = trial_plan.method_runs(methods or "")
-        name = "-".join(map(trial_plan.slug, rows))
-    shared = parse_overrides(run_config or [])
-    folder = output or Path("runs") / f"compare-{name}{'-tuned' if tuned else ''}"
-    numbers = trial_plan.parse_seeds(seeds)
-    plan = trial_plan.make_plan(rows, shared, numbers, num_supernodes, folder)
-    if tuned is not None:
-        from fedul_flwr.experiments.studies import tuned_runs
-
-        chosen = tuned_runs(plan, tuned)
-        shared = trial_plan.in_effect(chosen, shared)
-        plan = trial_plan.make_plan(chosen, shared, numbers, num_supernodes, folder)
-    plan = replace(plan, measures=tuple(columns))
-    for trial in plan.trials:
-        refuse_missing(trial.config.tracking)
-    if engine != "in-process":
-        refuse_cpus(client_cpus)
-    for note in plan.notes:
-        typer.echo(f"Note: {note}", err=True)
-
-    how = Simulation(num_supernodes, client_cpus, client_gpus, verbose, engine)
-
-    def simulate(_: Trial, config: RunConfig, title: str) -> None:
-        run_here(config, how, title)
-
+    rows = method_runs(methods or "") if runs is None else read_runs(runs)
+    name = "" if runs is None else runs.stem
     with options.resumable():
-        compared = compare_files.compare(plan, simulate, typer.echo)
+        compared = compare_runs(rows, parse_overrides(run_config or []), how, typer.echo, name)
     print_runs(compared)
-    typer.echo(f"Saved: {plan.output}")
+    typer.echo(f"Saved: {compared.plan.output}")
     if compared.ranked["failed"].any():
         raise typer.Exit(1)
 
@@ -113,7 +66,9 @@ def compare(
 # The command ``fedul-flwr reproduce``.
 
 
+@options.with_options
 def reproduce(
+    how: Reproducing,
     table: Annotated[
         str | None,
         typer.Argument(
@@ -123,8 +78,7 @@ def reproduce(
         ),
     ] = None,
     quick: options.Quick = False,
-    device: options.DeviceName = "auto",
-    seeds: options.Seeds = "0",
+    seeds: Annotated[str, typer.Option(help="Seeds of every run, separated by commas.")] = "0",
     rows: options.Rows = None,
     columns: options.Columns = None,
     dataset: options.Datasets = None,
@@ -150,11 +104,6 @@ def reproduce(
     ] = None,
     results: options.Results = options.RESULTS,
     experiments: options.Experiments = options.EXPERIMENTS,
-    engine: Annotated[
-        Literal["processes", "in-process"],
-        typer.Option("--engine", help="What runs the clients; the numbers are the same."),
-    ] = "processes",
-    verbose: options.Verbose = False,
 ) -> None:
     """Run the missing trials of TABLE, as fedul/table-1, and compare them with the paper."""
     if (table is None) != show:
@@ -168,10 +117,10 @@ def reproduce(
     from fedul_flwr.experiments.runs_file import RunsFile
     from fedul_flwr.experiments.table import pick, read_table, tables_of
     from fedul_flwr.experiments.table_plan import Device, flat_file
-    from fedul_flwr.experiments.trial_plan import parse_seeds
+    from fedul_flwr.experiments.trial_plan import seeds_of
 
     size: Size = "quick" if quick else "full"
-    is_set = {"--device": device != "auto", "--seeds": seeds != "0", "--tuned": tuned}
+    is_set = {"--device": how.device != "auto", "--seeds": seeds != "0", "--tuned": tuned}
     is_set["--dataset"] = bool(dataset)
     if column is not None:
         options.refuse_options({"--columns": columns, **is_set}, "with --print: leave it out")
@@ -185,8 +134,8 @@ def reproduce(
     ]
 
     def simulate(trial: Trial, config: RunConfig, title: str) -> None:
-        how = Simulation(trial.clients, 1, _client_gpus(config), verbose, engine)
-        run_here(config, how, title)
+        of_trial = {"clients": trial.clients, "client_gpus": _client_gpus(config)}
+        run_here(config, Simulation(engine=how.engine, verbose=how.verbose, **of_trial), title)
 
     failed, statistics = 0, []
     for content, (of_rows, of_columns) in zip(contents, chosen, strict=True):
@@ -195,12 +144,12 @@ def reproduce(
             _print_benchmark(content, of_rows, of_columns, ineffective)
             continue
         file = RunsFile(results, content.name, size, tuned)
-        here = Device(device, options.local_copies(dataset))
+        here = Device(how.device, options.local_copies(dataset))
         if verify is not None:
             options.refuse_options({"--seeds": seeds != "0"}, "with --verify: leave it out")
             _verify(content, file, here, (of_rows, of_columns), verify, simulate)
             continue
-        cells = product(of_columns, of_rows, parse_seeds(seeds))
+        cells = product(of_columns, of_rows, seeds_of(seeds))
         keys = [(row, column, seed) for column, row, seed in cells]
         table_failed, runs = _run_and_print(content, file, here, keys, simulate)
         failed += table_failed
@@ -297,7 +246,9 @@ def _list(experiments: Path, results: Path) -> None:
 # The command ``fedul-flwr tune``.
 
 
+@options.with_options
 def tune(
+    how: Tuning,
     table: Annotated[
         str | None,
         typer.Argument(
@@ -315,99 +266,59 @@ def tune(
         typer.Option(dir_okay=False, help="Instead of TABLE: file of runs, as in compare."),
     ] = None,
     run_config: options.RunConfigs = None,
-    num_supernodes: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=options.MOST_CLIENTS,
-            help="Without TABLE: number of simulated clients, 10 by default.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(file_okay=False, help="Without TABLE: directory of trials and search.jsonl."),
-    ] = None,
-    trials: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of trials of every row in place of the search file's."),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the search and of all its trials.")] = 0,
-    criterion: Annotated[
-        Literal["validation", "balanced", "heldout"],
-        typer.Option(
-            help="Measure: validation error, the same with all classes weighing equally, or "
-            "held-out loss, which needs no label."
-        ),
-    ] = "validation",
-    search: Annotated[
-        Path | None,
-        typer.Option(
-            dir_okay=False, help="Python file with SEARCH, in place of the table's search."
-        ),
-    ] = None,
-    jobs: Annotated[
-        int, typer.Option(min=1, help="Number of rows that are searched at the same time.")
-    ] = 1,
-    device: options.DeviceName = "auto",
     results: options.Results = options.RESULTS,
     experiments: options.Experiments = options.EXPERIMENTS,
 ) -> None:
     """Search settings of a run, or of every row of TABLE, as fedul/table-1, without test errors."""
-    from fedul_flwr.config.user_files import attribute
-    from fedul_flwr.engine.shell import flower_logs
-    from fedul_flwr.experiments.search import TRIALS, plan_search, run_searches
-    from fedul_flwr.experiments.search_space import Search
+    from fedul_flwr.api import actions
     from fedul_flwr.experiments.studies import require_optuna
 
     if table is not None and runs is not None:
         raise UserError("tune takes either TABLE or --runs FILE.", "options-contradict")
     require_optuna()
-    tried = None if search is None else attribute(search, "SEARCH", Search)
-    shared, clients = parse_overrides(run_config or []), num_supernodes or 10
-    size: Size = "quick" if quick else "full"
     if table is not None:
-        of_runs = {"-c": run_config, "--num-supernodes": num_supernodes, "--output": output}
+        of_runs = {"-c": run_config, "--num-supernodes": how.clients, "--output": how.output}
         options.refuse_options(of_runs, f"with {table}: leave it out")
         from fedul_flwr.experiments.runs_file import RunsFile, require_committed
+        from fedul_flwr.experiments.search import TRIALS
         from fedul_flwr.experiments.table import pick, read_table
         from fedul_flwr.experiments.table_plan import Device, plan_columns
 
         content = read_table(experiments, table)
+        size: Size = "quick" if quick else "full"
         if content.benchmark:
             raise UserError(
                 f"A benchmark measures {table}: there is nothing to search.", "nothing-to-search"
             )
         names = pick(columns, content.names, "column")
         chosen = pick(rows, [row for row in content.rows if row not in content.chosen_with], "row")
-        here = Device(device, options.local_copies(dataset))
-        planned = plan_columns(content, names, size, (seed,), here)
+        here = Device(how.device, options.local_copies(dataset))
+        planned = plan_columns(content, names, size, (how.seed,), here)
         planned = [trial for trial in planned if trial.row in chosen]
-        tried, folder = tried or content.search, TRIALS / content.name / size
-        file = RunsFile(results, content.name, size).searches
+        folder, file = TRIALS / content.name / size, RunsFile(results, content.name, size).searches
         require_committed(results)
+        with options.resumable():
+            tasks, failed = actions.search(
+                planned, content.search, how, folder, file, typer.echo, size
+            )
         use = ["fedul-flwr", "reproduce", table, *(["--quick"] if quick else []), "--tuned"]
     else:
         of_table = {"--quick": quick, "--rows": rows, "--columns": columns, "--dataset": dataset}
         options.refuse_options(of_table, "without TABLE: leave it out")
-        from fedul_flwr.experiments.trial_plan import make_plan, read_runs, slug
+        from fedul_flwr.experiments.trial_plan import read_runs
 
-        name = str(shared.get("method", "fedul"))
-        named = {name: {}} if runs is None else read_runs(runs)
-        folder = output or Path("runs") / f"tune-{slug(name) if runs is None else runs.stem}"
-        plan = make_plan(named, {"device": device, **shared}, (seed,), clients, folder)
-        planned, file = [*plan.trials], folder / "search.jsonl"
+        shared = parse_overrides(run_config or [])
+        named = {str(shared.get("method", "fedul")): {}} if runs is None else read_runs(runs)
+        with options.resumable():
+            tasks, failed = actions.tune(
+                named, shared, how, typer.echo, "" if runs is None else runs.stem
+            )
+        file = tasks[0].file
         use = [part for text in run_config or [] for part in ("-c", text)]
-        use += ["--num-supernodes", str(clients)]
+        use += ["--num-supernodes", str(how.number)]
         use = ["fedul-flwr", "compare", "--runs", str(runs), *use, "--tuned", str(file)]
-    tried = tried or Search()
-    if trials is not None:
-        tried = replace(tried, trials=trials)
-    of_size = "" if table is None else size
-    tasks = [plan_search(one, tried, criterion, folder, file, of_size) for one in planned]
-    with options.resumable(), flower_logs(logging.ERROR):
-        failed = run_searches(tasks, jobs, typer.echo)
     if table is None and runs is None:
-        _print_run(tasks[0], run_config or [], clients)
+        _print_run(tasks[0], run_config or [], how.number)
     else:
         text = f"{shlex.join(use)} runs the chosen settings, with other --seeds."
         typer.echo(f"Search: {file}; {text}")

@@ -6,16 +6,18 @@ import contextlib
 import inspect
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import click
 import typer
+from pydantic.fields import FieldInfo
 from typer.core import TyperArgument
 
+from fedul_flwr.config.options import Command, Options, in_one_line
 from fedul_flwr.config.user_files import user_path
-from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.errors import UserError
 
 # Help of commands and completion in a shell.
@@ -121,6 +123,59 @@ def with_way_out(error: click.UsageError) -> click.UsageError:
     return click.UsageError(f"{error.message.rstrip('.')}. {hint}", error.ctx)
 
 
+# Options of actions as those of commands.
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """``command`` with an option for each field of the options of actions that it takes."""
+    hints = get_type_hints(command, include_extras=True)
+    shown, of_models, models = [], [], {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        if isinstance(hints[name], type) and issubclass(hints[name], Options):
+            models[name] = hints[name]
+            of_models += [_option(*field) for field in hints[name].model_fields.items()]
+        else:
+            kind = inspect.Parameter.KEYWORD_ONLY
+            shown.append(parameter.replace(kind=kind, annotation=hints[name]))
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        for name, kind in models.items():
+            values[name] = kind(**{field: values.pop(field) for field in kind.model_fields})
+        command(**values)
+
+    vars(run)["__signature__"] = inspect.Signature([*shown, *of_models])
+    run.__annotations__ = {one.name: one.annotation for one in (*shown, *of_models)}
+    return run
+
+
+def flag_of(name: str, field: FieldInfo) -> str:
+    """Name of a field of options on the command line."""
+    return (*_command(field).flags, "--" + name.replace("_", "-"))[0]
+
+
+def _command(field: FieldInfo) -> Command:
+    return next((rule for rule in field.metadata if isinstance(rule, Command)), Command())
+
+
+def _option(name: str, field: FieldInfo) -> inspect.Parameter:
+    """A field of options as a parameter that typer makes an option of."""
+    how = _command(field)
+    bounds = {
+        end: getattr(rule, key)
+        for rule in field.metadata
+        for end, key in (("min", "ge"), ("max", "le"))
+        if hasattr(rule, key)
+    }
+    option = typer.Option(flag_of(name, field), help=in_one_line(field), **bounds, **how.more)
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=field.default,
+        annotation=Annotated[how.kind or field.annotation, option],
+    )
+
+
 RunConfigs = Annotated[
     list[str] | None,
     typer.Option(
@@ -131,36 +186,6 @@ RunConfigs = Annotated[
         autocompletion=complete_assignment,
     ),
 ]
-MOST_CLIENTS = 1_000_000
-NumSupernodes = Annotated[
-    int, typer.Option(min=1, max=MOST_CLIENTS, help="Number of simulated clients.")
-]
-Output = Annotated[Path | None, typer.Option(file_okay=False, help="Directory of the results.")]
-ClientCpus = Annotated[int, typer.Option(min=1, help="CPUs that a client uses.")]
-ClientGpus = Annotated[
-    float, typer.Option(min=0.0, help="GPUs that a client uses; a fraction shares a GPU.")
-]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Show Flower's log.")]
-EngineName = Annotated[
-    Engine,
-    typer.Option(
-        "--engine",
-        help="What runs the clients: a pool of processes, Flower's Ray backend (as flwr run), or "
-        "this process alone. The numbers are the same.",
-    ),
-]
-RayAddress = Annotated[
-    str,
-    typer.Option(
-        metavar="HOST:PORT|auto",
-        help="Ray cluster that runs the clients; needs --engine ray, and folders for data and "
-        "output that all its machines reach.",
-    ),
-]
-TrustModules = Annotated[
-    bool, typer.Option("--trust-modules", help="Run the modules that somebody else's run names.")
-]
-Seeds = Annotated[str, typer.Option(help="Seeds of every run, separated by commas.")]
 Quick = Annotated[
     bool, typer.Option("--quick", help="Use the small size for two cores, not the paper's size.")
 ]
@@ -173,9 +198,6 @@ Datasets = Annotated[
         metavar="NAME=PATH",
         help="Local copy of a data set, as ylecun/mnist=data/mnist; may be repeated.",
     ),
-]
-DeviceName = Annotated[
-    Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Device that trains the models.")
 ]
 Results = Annotated[Path, typer.Option(file_okay=False, help="Folder of the stored results.")]
 Experiments = Annotated[

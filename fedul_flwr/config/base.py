@@ -240,7 +240,7 @@ class Settings(BaseModel):
         try:
             return cls.model_validate(dict(values))
         except ValidationError as err:
-            raise _refused(err, prefix, cls) from None
+            raise refusal(err, prefix, cls) from None
 
     def to_flat(self, prefix: str = "") -> dict[str, Scalar]:
         """Every key with its value."""
@@ -271,11 +271,22 @@ _TYPES = {
     "float_type": "must be a number",
     "string_type": "must be a string",
     "bool_type": "must be true or false",
+    "int_parsing": "must be a whole number",
+    "float_parsing": "must be a number",
+    "bool_parsing": "must be true or false",
+    "path_type": "must be a path",
     "finite_number": "must be a finite number",
 }
 
 
-def _refused(error: ValidationError, prefix: str, kind: type[Settings]) -> UserError:
+def refusal(error: ValidationError, prefix: str, kind: Any, code: str = "") -> UserError:
+    """What a model of settings, or of options, refuses first, in one sentence.
+
+    Parameters
+    ----------
+    prefix : of the key.
+    code : of the error, in place of one for its kind.
+    """
     noun = kind.noun
     first = error.errors()[0]
     key = prefix + ".".join(str(part) for part in first["loc"])
@@ -306,7 +317,7 @@ def _refused(error: ValidationError, prefix: str, kind: type[Settings]) -> UserE
         return UserError(f"{noun.capitalize()} {rule}", "settings-contradict")
     return UserError(
         f"{noun.capitalize()} {key} = {shown(first['input'])}: {rule}",
-        _CODES.get(first["type"], "setting-out-of-range"),
+        code or _CODES.get(first["type"], "setting-out-of-range"),
         setting=key,
     )
 

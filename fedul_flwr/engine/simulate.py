@@ -8,11 +8,10 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fedul_flwr.data.cores import exclusive, refuse_cpus
 from fedul_flwr.engine.shell import load_early
@@ -21,6 +20,8 @@ from fedul_flwr.errors import UserError
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from fedul_flwr.config.base import Scalar
+    from fedul_flwr.config.options import Clients, Labeling, Options, Simulation
     from fedul_flwr.config.run_config import RunConfig
     from fedul_flwr.run.callbacks import Callback
 
@@ -221,27 +222,19 @@ def _error(row: dict[str, Any]) -> str:
     return ""
 
 
-Engine = Literal["processes", "ray", "in-process"]
-"""What runs a simulation's clients: a pool of processes, Flower's Ray backend, or this process
-alone. All three give the same numbers, bit for bit."""
-
-DEFAULT_CLIENTS = 10
-"""Number of simulated clients if none is given."""
-
-
-def number_of_clients(config: RunConfig, number: int | None) -> int:
-    """Number of simulated clients: that of the run to resume, else ``number``, else 10."""
+def number_of_clients(config: RunConfig, how: Clients) -> int:
+    """Number of simulated clients: that of the run to resume, else that of ``how``."""
     from fedul_flwr.data.run_files.run import Run
 
     recorded = Run.read(Path(config.resume)).data.num_clients if config.resume else None
-    if recorded is not None and number not in (None, recorded):
+    if recorded is not None and how.clients not in (None, recorded):
         raise UserError(
-            f"--num-supernodes {number}: the run in {config.resume} has {recorded} clients, and "
-            "goes on with as many: leave the option out.",
+            f"{how.clients} clients: the run in {config.resume} has {recorded}, and goes on with "
+            "as many: leave their number out.",
             "number-of-clients",
             option="--num-supernodes",
         )
-    return recorded or number or DEFAULT_CLIENTS
+    return recorded or how.number
 
 
 def plan_rounds(config: RunConfig, num_rounds: int) -> RunConfig:
@@ -259,80 +252,103 @@ def plan_rounds(config: RunConfig, num_rounds: int) -> RunConfig:
     return config.model_copy(update={"num_rounds": num_rounds})
 
 
-@dataclass(frozen=True)
-class Simulation:
-    """How a run is simulated.
+def resolved(overrides: Mapping[str, Scalar], how: Options) -> tuple[RunConfig, bool]:
+    """Settings of a run with the paths of ``how``, and whether the user has named its output."""
+    from fedul_flwr.config.run_config import resolve
 
-    Attributes
-    ----------
-    num_supernodes : number of clients.
-    client_cpus, client_gpus : of each client that runs at the same time as others.
-    verbose : show Flower's log.
-    engine : see :data:`Engine`; ``in-process`` can also record messages.
-    ray_address : Ray cluster that runs the clients, with engine ``ray``; empty for one of its own.
-    callbacks : objects that look at each round, not with engine ``ray``.
-    """
-
-    num_supernodes: int
-    client_cpus: int = 1
-    client_gpus: float = 0.0
-    verbose: bool = False
-    engine: Engine = "processes"
-    ray_address: str = ""
-    callbacks: Sequence[Callback] = ()
+    paths = {key: getattr(how, key, None) for key in ("output", "resume")}
+    flat = {**overrides, **{key: str(path) for key, path in paths.items() if path}}
+    config = resolve(flat, Path.cwd())
+    if config.resume and "num-rounds" in flat:
+        config = config.model_copy(update={"num_rounds": int(flat["num-rounds"])})
+    return config, bool(config.resume or flat.get("output"))
 
 
 def simulate(
-    config: RunConfig,
-    simulation: Simulation,
-    *,
-    named: bool = True,
+    overrides: Mapping[str, Scalar],
+    how: Simulation,
+    callbacks: Sequence[Callback] = (),
+    go_on: str = "fedul-flwr run --resume {}",
 ) -> Path:
-    """Run a simulation.
+    """Run a simulation with flat settings; the directory of its results.
+
+    An output that the user has not named gets a suffix where it exists.
 
     Parameters
     ----------
-    named : whether the user has named ``config.output``; if not, it gets a suffix where it exists.
-
-    Returns
-    -------
-    The directory of the results.
+    go_on : how a run is resumed that is stopped; with its directory it is printed then.
     """
+    if how.engine == "processes":
+        load_early()
+    from fedul_flwr.config.run_config import LAST_MODEL
     from fedul_flwr.data.run_files.store import lock_directory, locked, require_unlocked
     from fedul_flwr.run.tracking import refuse_missing
 
-    engine, ray_address = simulation.engine, simulation.ray_address
+    config, is_named = resolved(overrides, how)
     refuse_missing(config.tracking)
-    if ray_address and engine != "ray":
-        option = "--ray-address"
-        raise UserError(f"{option} needs --engine ray.", "option-without-effect", option=option)
-    if simulation.callbacks and engine == "ray":
+    how = how.model_copy(update={"clients": number_of_clients(config, how)})
+    if callbacks and how.engine == "ray":
         raise UserError(
             "callbacks: with engine = 'ray' the server runs in another process, which cannot take "
             "an object: write callback='my_module:Mine'.",
             "argument-without-effect",
         )
-    if engine != "in-process" and not ray_address:  # a cluster may have larger machines
-        refuse_cpus(simulation.client_cpus)
-    if engine == "processes":
-        load_early()
     require_unlocked(Path(config.output))
-    if ray_address:
-        from fedul_flwr.engine.flower_simulation import refuse_silent_cluster
-
-        refuse_silent_cluster(ray_address)
+    check_machines(how)
     with waiting(f"Loading {data_name(config)} …"):
-        chosen = check_start(config, simulation.num_supernodes)
+        chosen = check_start(config, how.number)
     if chosen:
         print(chosen, flush=True)
-    if not named:
+    if not is_named:
         config = config.model_copy(update={"output": str(lock_directory(Path(config.output)))})
     with locked(Path(config.output), "command"):
         pass
     if config.resume:
         config = plan_rounds(config, config.num_rounds)
-    run_here(config, simulation)
+    try:
+        run_here(config, how, callbacks=callbacks)
+    except KeyboardInterrupt:
+        if (Path(config.output) / LAST_MODEL).is_file():
+            print(f"{go_on.format(config.output)} goes on from here.", file=sys.stderr)
+        raise
     return Path(config.output)
+
+
+def check_machines(how: Simulation) -> None:
+    """Refuse CPUs that this machine lacks, and a Ray cluster that is not used or not there."""
+    if how.ray_address:
+        if how.engine != "ray":
+            option = "--ray-address"
+            raise UserError(f"{option} needs --engine ray.", "option-without-effect", option=option)
+        from fedul_flwr.engine.flower_simulation import refuse_silent_cluster
+
+        refuse_silent_cluster(how.ray_address)
+    elif how.engine != "in-process":  # a cluster may have larger machines
+        refuse_cpus(how.client_cpus)
+
+
+LABELING = "xclp-predict"
+"""The method by which clients label their points if no other one is named."""
+
+
+def label_points(overrides: Mapping[str, Scalar], how: Labeling) -> Path:
+    """Let clients label their points, without training; the directory of the results."""
+    from fedul_flwr.config.methods import find_method
+    from fedul_flwr.config.user_files import user_path
+
+    overrides = {"method": LABELING, **overrides}
+    method = str(overrides["method"])
+    if find_method(method).trains:
+        raise UserError(
+            f"Setting method = {method!r} trains a model: use fedul-flwr run.",
+            "method-mismatch",
+            setting="method",
+        )
+    if how.model is not None:
+        from fedul_flwr.run.resolve_settings import with_model
+
+        overrides = with_model(overrides, user_path(how.model))
+    return simulate(overrides, how)
 
 
 def check_start(config: RunConfig, num_supernodes: int) -> str:
@@ -344,9 +360,7 @@ def check_start(config: RunConfig, num_supernodes: int) -> str:
 
 
 def run_here(
-    config: RunConfig,
-    simulation: Simulation,
-    title: str = "",
+    config: RunConfig, how: Simulation, title: str = "", callbacks: Sequence[Callback] = ()
 ) -> None:
     """Run, and show progress; other threads' runs wait."""
     import logging
@@ -358,30 +372,30 @@ def run_here(
     log = output / "flower.log"
 
     def run() -> None:
-        count, each = simulation.num_supernodes, (simulation.client_cpus, simulation.client_gpus)
-        if simulation.engine == "in-process":
+        count, each = how.number, (how.client_cpus, how.client_gpus)
+        if how.engine == "in-process":
             from fedul_flwr.engine.in_process import run_in_process
 
-            run_in_process(config, count, callbacks=simulation.callbacks)
-        elif simulation.engine == "ray":
+            run_in_process(config, count, callbacks=callbacks)
+        elif how.engine == "ray":
             from fedul_flwr.engine.flower_simulation import run_on_ray
 
             error = output / "error.txt"
             before = stamp(error)
-            if reason := run_on_ray(config, count, *each, simulation.ray_address, log):
+            if reason := run_on_ray(config, count, *each, how.ray_address, log):
                 raise failure(reason, error, before, log, "fedul-flwr run --resume")
         else:
             from fedul_flwr.engine.processes import run_in_processes
 
-            run_in_processes(config, count, *each, simulation.callbacks)
+            run_in_processes(config, count, *each, callbacks)
 
     with exclusive(), locked(output, "command") as check:
         is_new = [path.name for path in output.iterdir()] == [LOCKS]
         if not config.resume:
             log.unlink(missing_ok=True)
-        shown = logging.INFO if simulation.verbose else logging.ERROR
+        shown = logging.INFO if how.verbose else logging.ERROR
         # Ray's clients write the log in other processes.
-        tail = log if simulation.verbose and simulation.engine == "ray" else None
+        tail = log if how.verbose and how.engine == "ray" else None
         with flower_logs(shown, log), RunProgress(config, tail, title) as progress:
             try:
                 with _polled(progress):

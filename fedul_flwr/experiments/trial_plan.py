@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 
-from fedul_flwr.config.base import Scalar, unknown_key
+from fedul_flwr.config.base import Scalar, shown, unknown_key
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import (
     LOCATION_SETTINGS,
@@ -85,24 +86,33 @@ def read_runs(path: Path) -> dict[str, dict[str, Scalar]]:
 def method_runs(text: str) -> dict[str, dict[str, Scalar]]:
     """A run with default settings for each method of a list such as ``fedul,supervised``."""
     names = [part.strip() for part in text.split(",") if part.strip()]
-    _refuse_twice(names, "--methods")
+    if not names:
+        raise UserError(
+            "--methods names nothing; separate names by commas.",
+            "option-not-allowed",
+            option="--methods",
+        )
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"--methods names {twice[0]} twice.", "name-twice", option="--methods")
     return {name: {"method": name} for name in names}
 
 
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """Read seeds from a list such as ``0,1,2``."""
+def seeds_of(seeds: str | int | Iterable[int]) -> tuple[int, ...]:
+    """Seeds of a list such as ``0,1,2`` or ``[0, 1, 2]``, or as many as a number says."""
+    parts = seeds.split(",") if isinstance(seeds, str) else seeds
     try:
-        seeds = [int(part) for part in text.split(",")]
-    except ValueError:
-        seeds = []
-    if not seeds or min(seeds) < 0:
+        parts = parts if isinstance(parts, Iterable) else range(index(parts))
+        numbers = tuple(map(int, parts))
+    except (TypeError, ValueError):
+        numbers = ()
+    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
         raise UserError(
-            f"--seeds {text!r} must be whole numbers from 0 on, such as 0,1,2.",
+            f"Seeds {shown(seeds)} must be whole numbers from 0 on, such as 0,1,2, each once; in "
+            "Python also how many.",
             "option-not-allowed",
             option="--seeds",
         )
-    _refuse_twice(seeds, "--seeds")
-    return tuple(seeds)
+    return numbers
 
 
 def slug(name: str) -> str:
@@ -264,14 +274,3 @@ def _idle_notes(
         if unused := sorted(method.idle & (shared.keys() - rows[name].keys())):
             length = f"; it has {config.num_rounds} rounds" if method.trains else ""
             yield f"Run {name!r} does not use {', '.join(unused)}{length}."
-
-
-def _refuse_twice(values: Sequence[object], option: str) -> None:
-    if not values:
-        raise UserError(
-            f"{option} names nothing; separate names by commas.",
-            "option-not-allowed",
-            option=option,
-        )
-    if twice := [value for value in values if values.count(value) > 1]:
-        raise UserError(f"{option} names {twice[0]} twice.", "name-twice", option=option)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_curve
 
 from fedul_flwr.arrays import Bools, Floats
+from fedul_flwr.config.options import Evaluation, takes
 from fedul_flwr.data.class_labels import class_of_cell
 from fedul_flwr.data.csv_files import open_csv, plain_numbers
 from fedul_flwr.data.safe_files import output_file, write_atomically
@@ -35,43 +35,21 @@ MOST_VALUES, MOST_GROUPS = 8, 40
 """Different numbers, and different texts, of a column that are groups of their own."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """What of a file is evaluated, and at which threshold.
-
-    Attributes
-    ----------
-    id_column : names the points, to join labels and points of two files; ``name`` without one.
-    by : columns whose values are evaluated apart; many numbers are cut into quarters.
-    threshold, sensitivity : probability of the class from which a point counts as of it, by default
-        0.5, or the share of the class that must be found in this file.
-    """
-
-    label_column: str = ""
-    id_column: str = ""
-    by: Sequence[str] = ()
-    positive: str = ""
-    threshold: float | None = None
-    sensitivity: float | None = None
-    trust_modules: bool = False
-
-
+@takes(Evaluation)
 def evaluate(
     model: Path,
     labels: Path,
     input_path: Path | None = None,
     output: Path = Path("evaluation.html"),
-    how: Evaluation | None = None,
+    *,
+    how: Evaluation = Evaluation(),
 ) -> list[str]:
     """Write a page about how well a model tells one class from the others; returns its main lines.
 
     Raises a UserError if the files do not fit each other or the model, or a class is missing.
     """
-    how = how or Evaluation()
     if how.threshold is not None and how.sensitivity is not None:
         raise UserError("--threshold and --sensitivity exclude each other.", "options-contradict")
-    if how.sensitivity is not None and not 0 < how.sensitivity <= 1:
-        raise UserError("--sensitivity must be above 0, up to 1.", "option-not-allowed")
     target = output_file(output, [model, labels, *([input_path] if input_path else [])], ".html")
     predictor = load_model(model, trust_modules=how.trust_modules)
     classes = predictor.class_names

@@ -25,6 +25,7 @@ from fedul_flwr.config.base import (
     modules_from,
     parse_prior,
 )
+from fedul_flwr.config.options import Prediction, takes
 from fedul_flwr.config.run_config import LAST_MODEL
 from fedul_flwr.config.shared import (
     RUN,
@@ -58,32 +59,9 @@ NAME = "name"
 """First column of the CSV where no column of the table has identifiers."""
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """How points are predicted, and how the file of it names and labels them.
-
-    Attributes
-    ----------
-    batch_size : number of points that the model processes at once.
-    priors : class priors of these points, by which probabilities are re-weighed: K numbers
-        separated by commas, or ``estimate`` to estimate them from the points and print them.
-    id_column : column of a table whose texts name the points in the CSV; it is no feature.
-    positive, threshold : a class, and the probability of it from which a point is labeled so; below
-        it has the most probable other label. By default the most probable label counts.
-    personal, trust_modules : see :func:`~fedul_flwr.results.predict.load_model`.
-    """
-
-    batch_size: int = 256
-    priors: str | None = None
-    id_column: str = ""
-    positive: str = ""
-    threshold: float | None = None
-    personal: Path | None = None
-    trust_modules: bool = False
-
-
+@takes(Prediction)
 def write_predictions(
-    model: Path, input_path: Path, output: Path | None = None, how: Prediction | None = None
+    model: Path, input_path: Path, output: Path | None = None, *, how: Prediction = Prediction()
 ) -> Path:
     """Label the points at ``input_path`` with a trained model, and write a CSV file.
 
@@ -106,7 +84,6 @@ def write_predictions(
         If there is no usable model, points are missing or unreadable, priors do not fit the model,
         the identifiers cannot be used, or the output cannot be written.
     """
-    how = how or Prediction()
     if output is None:
         # The folder "." has no name until it is resolved.
         source = user_path(input_path)

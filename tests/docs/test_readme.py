@@ -18,8 +18,9 @@ import typer
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
-from fedul_flwr.cli.simulated_run import _DEMO_SELECTION, demo
+from fedul_flwr.cli.simulated_run import _DEMO_SELECTION
 from fedul_flwr.config.methods import METHODS
+from fedul_flwr.config.options import Clients
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.config.user_files import parse_overrides
 from fedul_flwr.data.run_files.run import CONFIG, SUMMARY
@@ -96,7 +97,7 @@ def test_given_a_demo_when_it_ends_then_its_table_is_that_of_the_page(
         table[:] = [[figures.sub("", cell) for cell in row] for row in table]
     assert [row for row in printed if row != [""]] == shown
     assert _DEMO_SELECTION["fedul"] == "heldout"  # no label chooses its round
-    assert demo.__defaults__ == (10,)
+    assert Clients().number == 10
     assert "at 10 clients" in TEXT
 
 

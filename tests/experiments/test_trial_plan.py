@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.experiments.trial_plan import Plan, make_plan, method_runs, parse_seeds, read_runs
+from fedul_flwr.experiments.trial_plan import Plan, make_plan, method_runs, read_runs, seeds_of
 from tests.support.given_labels_method import GIVEN_METHOD
 from tests.support.refusals import refuses
 
@@ -143,9 +143,8 @@ def test_given_lists_of_methods_and_seeds_then_wrong_ones_are_refused() -> None:
     }
     with refuses("name-twice", option="--methods"):
         method_runs("fedul,fedul")
-    assert parse_seeds("4, 0") == (4, 0)
-    for seeds in ("", "1.5", "-1"):
+    assert seeds_of("4, 0") == (4, 0)
+    assert seeds_of(2) == (0, 1)
+    for seeds in ("", "1.5", "-1", "1,1", 0, [-1]):
         with refuses("option-not-allowed", option="--seeds"):
-            parse_seeds(seeds)
-    with refuses("name-twice", option="--seeds"):
-        parse_seeds("1,1")
+            seeds_of(seeds)

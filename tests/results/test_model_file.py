@@ -18,7 +18,7 @@ from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.results import model_file
 from fedul_flwr.results.model_file import pack
-from fedul_flwr.results.predict import Prediction, load_model, write_predictions
+from fedul_flwr.results.predict import load_model, write_predictions
 from tests.support.refusals import refuses
 from tests.support.runs import train
 
@@ -75,9 +75,7 @@ def test_given_an_id_column_then_ids_are_copied_as_written(packed: Path, tmp_pat
     frame[["lactate", "patient", "age", "sex"]].to_csv(tmp_path / "ids.csv", index=False)
     frame[COLUMNS].to_csv(tmp_path / "none.csv", index=False)
     found = rows(
-        write_predictions(
-            packed, tmp_path / "ids.csv", tmp_path / "a.csv", Prediction(id_column="patient")
-        )
+        write_predictions(packed, tmp_path / "ids.csv", tmp_path / "a.csv", id_column="patient")
     )
     plain = rows(write_predictions(packed, tmp_path / "none.csv", tmp_path / "b.csv"))
     assert list(found[0]) == ["patient", "label", "class", "confidence", "p_ill", "p_well"]
@@ -85,9 +83,7 @@ def test_given_an_id_column_then_ids_are_copied_as_written(packed: Path, tmp_pat
     assert [row.pop("name") for row in plain] == [str(number) for number in range(12)]
     assert found == plain
     frame[:2].assign(patient=["NA", "null"]).to_csv(tmp_path / "ids.csv", index=False)
-    write_predictions(
-        packed, tmp_path / "ids.csv", tmp_path / "c.csv", Prediction(id_column="patient")
-    )
+    write_predictions(packed, tmp_path / "ids.csv", tmp_path / "c.csv", id_column="patient")
     assert [row["patient"] for row in rows(tmp_path / "c.csv")] == ["NA", "null"]
 
 
@@ -97,9 +93,7 @@ def test_given_an_id_column_then_ids_are_copied_as_written(packed: Path, tmp_pat
 def test_id_columns_that_are_refused(packed: Path, tmp_path: Path, column: str, code: str) -> None:
     patients(6, 3).to_csv(tmp_path / "in.csv", index=False)
     with refuses(code):
-        write_predictions(
-            packed, tmp_path / "in.csv", tmp_path / "out.csv", Prediction(id_column=column)
-        )
+        write_predictions(packed, tmp_path / "in.csv", tmp_path / "out.csv", id_column=column)
     assert not (tmp_path / "out.csv").exists()
 
 

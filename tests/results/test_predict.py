@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from fedul_flwr.data.safe_files import save_arrays
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
-from fedul_flwr.results.predict import Prediction, load_model, write_predictions
+from fedul_flwr.results.predict import load_model, write_predictions
 from tests.support.refusals import refuses
 from tests.support.synthetic_results import write_json
 
@@ -21,7 +21,7 @@ CLASSES = ("zero", "one, or so", "2")
 
 
 def predict(model: Path, points: Path, output: Path | None = None, **how: Any) -> Path:
-    return write_predictions(model, points, output, Prediction(**how))
+    return write_predictions(model, points, output, **how)
 
 
 @pytest.fixture
