@@ -161,6 +161,8 @@ def _protection(summary: Summary) -> dict[str, str]:
             + (", dp.max-epsilon reached" if summary.budget_exhausted else "")
         )
         rows["covers"] = summary.epsilon_covers or ""
+    if summary.conspirators:
+        rows["one owner's part"] = f"can be read by the server with {summary.conspirators} owners"
     return rows
 
 

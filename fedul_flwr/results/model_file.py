@@ -73,7 +73,8 @@ def model_card(run: Run) -> str:
     software.append(f"Python {run.environment.get('python', 'unknown')}")
     return render(
         "model_card.template.md",
-        title=f"{summary.method} on {Path(summary.dataset or '').name}",
+        title=settings.get("study.title")
+        or f"{summary.method} on {Path(summary.dataset or '').name}",
         model=BEST_MODEL,
         calibrated=summary.temperature,
         unchecked=summary.test_error is summary.validation_error is None,

@@ -29,7 +29,7 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.owner.door import build_client, make_client_app
-from fedul_flwr.federated.owner.ledger import Ledger, epsilon_of
+from fedul_flwr.federated.owner.ledger import LEDGER, Ledger, epsilon_of
 from fedul_flwr.federated.replies import UpdateValidator
 from fedul_flwr.federated.stages import dp, heads
 from fedul_flwr.federated.strategy import Strategy
@@ -365,7 +365,7 @@ def test_an_owner_reads_what_the_whole_run_spends(settings: Settings, tmp_path: 
     # z = 1: after k releases mu = sqrt(k), of which epsilon at delta 1e-5 is 4.377, 6.573, 8.385,
     # 9.997 for k = 1 to 4 (Balle and Wang 2018); 7 allows two, and one is spent.
     node = NodeConfig(data=str(tmp_path / "ward"), max_epsilon=7.0)
-    Ledger(tmp_path / "ward.ledger").spend("updates", 1.0, 0.0)
+    Ledger(tmp_path / "ward.ledger" / LEDGER).spend("updates", 1.0, 0.0)
     client = SimpleNamespace(settings=settings(**{**PRIVATE, "num_rounds": 3}), node=node)
     first, second = dp.AtClient(client).describe()
     assert f"epsilon = {epsilon_of(4.0):.4g} " in first

@@ -240,6 +240,7 @@ class Summary(BaseModel):
     delta: float | None = None
     releases: int | None = None
     epsilon_covers: str | None = None
+    conspirators: str | None = None
     budget_exhausted: bool = False
     stopped_early: bool = False
     personal: PersonalSummary | None = None
