@@ -22,33 +22,33 @@ NODE_ENV = "node.env"
 """File of an owner's folder with its settings."""
 
 
-def own_node(place: Path) -> NodeConfig:
+def own_node(path: Path) -> NodeConfig:
     """The node config of an owner: of its folder of ``deploy init``, or of a .toml file."""
-    if place.is_file():
-        return NodeConfig.parse(dict(parse_config_args([str(place)])))
+    if path.is_file():
+        return NodeConfig.parse(dict(parse_config_args([str(path)])))
     try:
-        text = (place / NODE_ENV).read_text(encoding="utf-8-sig")
+        text = (path / NODE_ENV).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UserError(
-            f"{place / NODE_ENV} cannot be read: {error.strerror}. Name the owner's folder that "
+            f"{path / NODE_ENV} cannot be read: {error.strerror}. Name the owner's folder that "
             "deploy init made, or a .toml file with its node config.",
             "folder-missing",
         ) from None
     words = shlex.split(text, comments=True)
     values = dict(word.split("=", 1) for word in words if "=" in word)
     if not values.get("DATA"):
-        raise UserError(f"DATA in {place / NODE_ENV} is empty.", "folder-missing")
+        raise UserError(f"DATA in {path / NODE_ENV} is empty.", "folder-missing")
     node = dict(parse_config_args([values.get("LIMITS") or ""]))
     node |= {"data": values["DATA"], "ledger": values.get("LEDGER", "")}
-    node["log"] = values.get("LOG") or str(place / "log" / "messages.csv")
-    if (place / PRIVATE_FILE).exists() and (place / OWNERS_FILE).exists():
-        node |= {"identity": str(place), "partition-id": _own_number(place)}
+    node["log"] = values.get("LOG") or str(path / "log" / "messages.csv")
+    if (path / PRIVATE_FILE).exists() and (path / OWNERS_FILE).exists():
+        node |= {"identity": str(path), "partition-id": _own_number(path)}
     return NodeConfig.parse(node)
 
 
-def approvals_of(place: Path) -> Approvals:
+def approvals_of(path: Path) -> Approvals:
     """Requests and decisions of an owner, signed with its key if it has one."""
-    node = own_node(place)
+    node = own_node(path)
     if (file := ledger_file(node)) is None or not file.exists():
         raise UserError(
             f"There is no ledger {file} yet: an owner's client writes it when the server first "
