@@ -8,13 +8,22 @@ from typing import Any
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from fedul_flwr.config.node_config import OwnerLimits
+from fedul_flwr.config.node_config import NodeConfig, OwnerLimits
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
 from fedul_flwr.federated.declared import declared
-from fedul_flwr.federated.messages import ARRAYS, CONFIG, DESCRIBE, SETUP, phase_messages, to_record
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    CONFIG,
+    DESCRIBE,
+    END,
+    SETUP,
+    phase_messages,
+    to_record,
+)
 from fedul_flwr.federated.owner.door import build_client, make_client_app
+from fedul_flwr.federated.owner.ledger import Approvals
 from fedul_flwr.federated.payload import EVALUATE, TRAIN
 from tests.federated.test_asking_again import setup_of
 from tests.support.learnable_owners import write_labeled, write_sets
@@ -56,6 +65,18 @@ def test_no_limit_is_without_a_row() -> None:
     assert {*BROKEN} | OF_DATA | OF_ANSWERS | OF_TABLES == {*OwnerLimits.names()}
 
 
+def said(grid: InProcessGrid, name: str, content: Content) -> str:
+    """What an owner's client says to a message."""
+    if name in (TRAIN, EVALUATE):
+        values = ConfigRecord({"server-round": 1})
+        one = RecordDict({ARRAYS: to_record({}), CONFIG: values})
+        messages = [Message(one, dst_node_id=FIRST_NODE_ID, message_type=name)]
+    else:
+        messages = phase_messages(name, {FIRST_NODE_ID: content})
+    [reply] = grid.send_and_receive(messages)
+    return str(reply.error.reason) if reply.has_error() else "answered"
+
+
 @pytest.mark.parametrize(
     ("limit", "value", "flat"),
     [(limit, *row) for limit, rows in BROKEN.items() for row in rows],
@@ -72,16 +93,6 @@ def test_each_limit_holds_at_each_message_of_a_run_that_began_before(
         context.node_config |= {"data": str(data), **limits}
         return build_client(context)
 
-    def said(grid: InProcessGrid, name: str, content: Content) -> str:
-        if name in (TRAIN, EVALUATE):
-            values = ConfigRecord({"server-round": 1})
-            one = RecordDict({ARRAYS: to_record({}), CONFIG: values})
-            messages = [Message(one, dst_node_id=FIRST_NODE_ID, message_type=name)]
-        else:
-            messages = phase_messages(name, {FIRST_NODE_ID: content})
-        [reply] = grid.send_and_receive(messages)
-        return str(reply.error.reason) if reply.has_error() else "answered"
-
     phases = {*declared(config), TRAIN, EVALUATE} - {DESCRIBE, SETUP}
     with task_identity():
         grid = InProcessGrid(make_client_app(build), 1, {})
@@ -95,6 +106,33 @@ def test_each_limit_holds_at_each_message_of_a_run_that_began_before(
             assert "does not allow" in answer, (name, answer)
             assert f"{limit} = " in answer, (name, answer)
         assert f"{limit} = " in said(grid, *setup)
+
+
+@pytest.mark.parametrize("flat", [PLAIN, XCLP, HEADS])
+def test_each_message_of_a_run_needs_its_approval(
+    settings: Callable[..., RunConfig], tmp_path: Path, flat: Any
+) -> None:
+    config, data = settings(**flat), tmp_path / "ward"
+    (write_sets if config.method in ("fedul", "closed-form") else write_labeled)(data, 0)
+    limits = {**WIDE, "data": str(data), "approve": "each-run"}
+
+    def build(context: Any) -> Any:
+        context.node_config |= limits
+        return build_client(context)
+
+    phases = sorted({*declared(config), TRAIN, EVALUATE} - {DESCRIBE, SETUP, END})
+    unapproved = "has not approved this run"
+    with task_identity():
+        grid = InProcessGrid(make_client_app(build), 1, {})
+        said(grid, *setup_of(config))
+        of = Approvals.of_node(NodeConfig.parse(limits))
+        [digest] = of.runs()
+        assert not any(said(grid, name, Content()) == "answered" for name in phases)
+        of.decide(digest, "approved")
+        assert said(grid, *setup_of(config)) == "answered"
+        assert not any(unapproved in said(grid, name, Content()) for name in phases)
+        of.decide(digest, "withdrawn")
+        assert all(unapproved in said(grid, name, Content()) for name in phases)
 
 
 @pytest.mark.parametrize(("wait", "least"), [(0.7, 0.7), (0.0, 0.0)])
