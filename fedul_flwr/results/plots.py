@@ -381,8 +381,10 @@ def run_figures(run: Run) -> Drawings:
         drawn["time_traffic"] = partial(time_traffic_figure, run)
     drawn |= measure_figures(run)
     if matrix := run.outcome.known_confusion:
-        names, label = run.names_of(len(matrix)), f"clients' points, from {run.outcome.known_from}"
-        drawn["known_confusion"] = partial(confusion_figure, matrix, names, label)
+        label = f"from {run.outcome.known_from.partition(',')[0]}"
+        drawn["known_confusion"] = partial(
+            confusion_figure, matrix, run.names_of(len(matrix)), label
+        )
     if accuracies := client_accuracies(run):
         label = f"test points, round {run.measures['best'].round}"
         drawn["client_accuracy"] = partial(client_accuracy_figure, accuracies, label, run.owners)
