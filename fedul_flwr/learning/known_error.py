@@ -24,9 +24,9 @@ from scipy.optimize import nnls
 from fedul_flwr.arrays import Arrays, Floats
 from fedul_flwr.learning.closed_form import ABSENT, LEAST_SHARE, Gaussians
 
-DIRECTIONS = 32
+DIRECTIONS = 16
 """Random directions by which a point's length under the inverse covariance is estimated: its
-relative deviation is √(2 / 32), a quarter."""
+relative deviation is √(2 / 16), about a third, which moves errors by a tenth of a point."""
 MOST_CLASSES = 30
 """Largest K: the fit of C has K² unknowns, and its errors need K (K + 1) (K + 2) / 6 sums."""
 _AT_ONCE = 2048

@@ -96,11 +96,10 @@ class AtServer(ServerStage):
         arrays = {
             **to_arrays(round.model),
             **out.one.arrays(kind),
-            **{
-                name: np.asarray(value, kind)
-                for name, value in zip((_WEIGHT, _BIAS), out.before, strict=True)
-            },
         }
+        if not out.stated:
+            before = zip((_WEIGHT, _BIAS), out.before, strict=True)
+            arrays |= {name: np.asarray(value, kind) for name, value in before}
         values = {
             "server-round": round.number,
             PRIOR: out.prior.tolist(),
