@@ -11,13 +11,18 @@ AT_SERVER = {
     **{"scenario.labels-at": "server", "server-fraction": 0.05},
     "labels.total": "auto",
 }
+STAGED = {"semi.labels-only-rounds": 1}  # the second stage begins, too
 SETTINGS: dict[str, dict[str, Any]] = {
+    **{name: STAGED for name, method in METHODS.items() if "semi" in method.tables},
+    "xclp": {**STAGED, "xclp.codes-seed": "run"},  # a secret one is drawn anew
+    "sage": {"sage.threshold": 0.2},
+    "proxyfl": {"proxyfl.threshold": 0.2},
     "fedul-finetune": {"server-fraction": 0.05},
     "fedul-mix": {"server-fraction": 0.05},
     "fedmatch": {"fedmatch.helpers": 0},
     "semifl": {**AT_SERVER, "semifl.threshold": 0.1},
 }
-"""What a method cannot do without."""
+"""What a method cannot do without, and what makes it learn from unlabeled points at once."""
 
 
 @pytest.mark.parametrize("method", METHODS)

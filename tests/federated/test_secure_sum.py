@@ -153,17 +153,13 @@ def test_given_another_model_or_value_when_digested_then_the_digest_differs() ->
         ({"base": "fednova", "optimizer": "sgd", "partition": "dirichlet"}, 1e-4),
         # With batch norm. By Adam a bias before it, without a gradient, would follow the rounding.
         ({"model": TINY, "optimizer": "sgd"}, 1e-4),
-        ({"method": "xclp", "labels.total": 60, "semi.labels-only-rounds": 1,
-          "xclp.secure": "plaintext", "xclp.num-bits": 64}, 1e-4),
-        ({"method": "fixmatch", "labels.total": 60}, 1e-4),
         ({"fraction_train": 0.75, "max_update_norm": 100.0}, 1e-4),  # no update is as large
-        *(({**scenario, "fedmatch.helpers": 0, **more}, 1e-4)
-          for scenario in (LC_ALONE, LS_ALONE)
-          for more in ({}, {"fedmatch.decomposition": False, "model": TINY})),
+        ({**LS_ALONE, "fedmatch.helpers": 0}, 1e-4),
+        ({**LC_ALONE, "fedmatch.helpers": 0, "fedmatch.decomposition": False, "model": TINY}, 1e-4),
     ],
     ids=str,
 )  # fmt: skip
-def test_given_any_base_or_method_when_updates_are_summed_then_the_run_is_the_plain_one(
+def test_given_any_base_when_updates_are_summed_then_the_run_is_the_plain_one(
     settings: Settings, options: dict[str, Any], tolerance: float
 ) -> None:
     # Plain FedMatch leaves out small changes, which a sum has.
