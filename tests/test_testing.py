@@ -11,6 +11,7 @@ AT_SERVER = {
     **{"scenario.labels-at": "server", "server-fraction": 0.05},
     "labels.total": "auto",
 }
+OF_PAGES = ("tests.method.flexfed:METHOD", "tests.method.fedproto:METHOD")
 STAGED = {"semi.labels-only-rounds": 1}  # the second stage begins, too
 SETTINGS: dict[str, dict[str, Any]] = {
     **{name: STAGED for name, method in METHODS.items() if "semi" in method.tables},
@@ -25,6 +26,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """What a method cannot do without, and what makes it learn from unlabeled points at once."""
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_built_in_methods(method: str) -> None:
+@pytest.mark.parametrize("method", [*METHODS, *OF_PAGES])
+def test_built_in_methods_and_those_of_pages(method: str) -> None:
     check_method(method, **SETTINGS.get(method, {}))
