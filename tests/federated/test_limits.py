@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
@@ -18,6 +20,9 @@ from fedul_flwr.federated.messages import (
     CONFIG,
     DESCRIBE,
     END,
+    HEAD,
+    OF,
+    PRIOR,
     SETUP,
     phase_messages,
     to_record,
@@ -25,6 +30,8 @@ from fedul_flwr.federated.messages import (
 from fedul_flwr.federated.owner.door import build_client, make_client_app
 from fedul_flwr.federated.owner.ledger import Approvals
 from fedul_flwr.federated.payload import EVALUATE, TRAIN
+from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.models.registry import fresh_model
 from tests.federated.test_asking_again import setup_of
 from tests.support.learnable_owners import write_labeled, write_sets
 from tests.support.lying_server import SUMMED
@@ -69,7 +76,7 @@ def said(grid: InProcessGrid, name: str, content: Content) -> str:
     """What an owner's client says to a message."""
     if name in (TRAIN, EVALUATE):
         values = ConfigRecord({"server-round": 1})
-        one = RecordDict({ARRAYS: to_record({}), CONFIG: values})
+        one = RecordDict({ARRAYS: to_record(content.arrays), CONFIG: values})
         messages = [Message(one, dst_node_id=FIRST_NODE_ID, message_type=name)]
     else:
         messages = phase_messages(name, {FIRST_NODE_ID: content})
@@ -133,6 +140,88 @@ def test_each_message_of_a_run_needs_its_approval(
         assert not any(unapproved in said(grid, name, Content()) for name in phases)
         of.decide(digest, "withdrawn")
         assert all(unapproved in said(grid, name, Content()) for name in phases)
+
+
+def opened(
+    config: RunConfig, data: Path, change: Callable[[Any], None] = lambda _: None, **limits: Any
+) -> InProcessGrid:
+    """An owner that is set up; ``change`` may alter its client."""
+
+    def build(context: Any) -> Any:
+        context.node_config |= {**WIDE, "data": str(data), **limits}
+        client = build_client(context)
+        change(client)
+        return client
+
+    if not data.exists():
+        (write_sets if config.method in ("fedul", "closed-form") else write_labeled)(data, 0)
+    grid = InProcessGrid(make_client_app(build), 1, {})
+    assert said(grid, *setup_of(config)) == "answered"
+    return grid
+
+
+def first_weights(config: RunConfig) -> Content:
+    return Content(dump_arrays(fresh_model(config, (8, 8, 1), 3)))
+
+
+def add_a_value(client: Any) -> None:
+    """Let a client send a value more than its run declares."""
+    train, on_phase = client.train, client.on_phase
+
+    def more(*given: Any) -> Any:
+        return {**train(*given), "age": 3}
+
+    def answer(name: str, content: Content) -> Content:
+        honest = on_phase(name, content)
+        return replace(honest, values={**honest.values, "age": 3}) if name == HEAD else honest
+
+    client.train, client.on_phase = more, answer
+
+
+@pytest.mark.parametrize(
+    ("name", "flat"),
+    [(TRAIN, PLAIN), (HEAD, {**HEADS, "closed-form.refinements": 0, "num_rounds": 1})],
+)
+def test_what_a_run_does_not_declare_does_not_leave(
+    settings: Callable[..., RunConfig], tmp_path: Path, name: str, flat: Any
+) -> None:
+    config = settings(**flat)
+    values = {OF: "head", PRIOR: [1 / 3] * 3, "server-round": 1} if name == HEAD else {}
+    asked = replace(first_weights(config), values=values)
+    with task_identity():
+        assert said(opened(config, tmp_path / "ward"), name, asked) == "answered"
+        assert "'age'" in said(opened(config, tmp_path / "ward", add_a_value), name, asked)
+
+
+@pytest.mark.parametrize(
+    ("flat", "answers"),
+    [
+        ({"selection": "heldout"}, True),
+        ({"selection": "last"}, False),  # no loss is declared
+        ({"selection": "heldout", "secure_sum": "on"}, False),  # it is in a sum alone
+    ],
+)
+def test_a_loss_leaves_where_the_run_declares_it(
+    settings: Callable[..., RunConfig], tmp_path: Path, flat: Any, answers: bool
+) -> None:
+    config = settings(**{**PLAIN, **flat})
+    with task_identity():
+        grid = opened(config, tmp_path / "ward")
+        assert (said(grid, EVALUATE, first_weights(config)) == "answered") is answers
+
+
+@pytest.mark.parametrize("moved", [0.0, 1.0])
+def test_a_model_that_cannot_be_is_not_evaluated(
+    settings: Callable[..., RunConfig], tmp_path: Path, moved: float
+) -> None:
+    config = settings(**{**PLAIN, "selection": "heldout", "max_update_norm": 0.5})
+    model = {
+        name: array + np.float32(moved) for name, array in first_weights(config).arrays.items()
+    }
+    with task_identity():
+        grid = opened(config, tmp_path / "ward", **{"check-models": True})
+        answer = said(grid, EVALUATE, Content(model))
+    assert ("check-models" in answer) is bool(moved)
 
 
 @pytest.mark.parametrize(("wait", "least"), [(0.7, 0.7), (0.0, 0.0)])

@@ -134,7 +134,8 @@ class SumMember(ClientStage):
 
     def _require_declared(self, of: str, asked: Asked) -> None:
         """Refuse what no answer depends on, and other types: they make a question look new."""
-        model = asked.records.get(ARRAYS, {})
+        beside = self._sums[of].beside
+        model = {n: one for n, one in asked.records.get(ARRAYS, {}).items() if n not in beside}
         if self._sums[of].once:
             odd = [*model, *(asked.values.keys() - {OF})]
         else:
