@@ -15,7 +15,7 @@ OF_PAGES = ("tests.method.flexfed:METHOD", "tests.method.fedproto:METHOD")
 STAGED = {"semi.labels-only-rounds": 1}  # the second stage begins, too
 SETTINGS: dict[str, dict[str, Any]] = {
     **{name: STAGED for name, method in METHODS.items() if "semi" in method.tables},
-    "xclp": {**STAGED, "xclp.codes-seed": "run"},  # a secret one is drawn anew
+    "xclp": {**STAGED, "xclp.secure": "plaintext"},  # a secret seed would be drawn anew
     "sage": {"sage.threshold": 0.2},
     "proxyfl": {"proxyfl.threshold": 0.2},
     "fedul-finetune": {"server-fraction": 0.05},
