@@ -156,6 +156,7 @@ _TELLS = {
     "ColumnScaling": "mean and variance of each of its columns",
     "ClassPriors": "how many points of each class it has",
     "HeldOut": "the loss of a model on its points",
+    "KnowsError": "how often the model says each class of its points, by class",
 }
 """What two groups tell of an owner who is in one alone, by the kind of sums."""
 

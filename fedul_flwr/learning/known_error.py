@@ -22,13 +22,15 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from fedul_flwr.arrays import Arrays, Floats
-from fedul_flwr.learning.closed_form import ABSENT, Gaussians
+from fedul_flwr.learning.closed_form import ABSENT, LEAST_SHARE, Gaussians
 
 DIRECTIONS = 32
 """Random directions by which a point's length under the inverse covariance is estimated: its
 relative deviation is √(2 / 32), a quarter."""
 MOST_CLASSES = 30
 """Largest K: the fit of C has K² unknowns, and its errors need K (K + 1) (K + 2) / 6 sums."""
+_AT_ONCE = 2048
+"""Points whose systems of equations are in memory together."""
 _SENT = "leave-one-out/"
 """Beginning of the names of its arrays in messages."""
 _ROW_WEIGHT = 1e3
@@ -109,10 +111,18 @@ class LeaveOneOut(NamedTuple):
         stated : as of :func:`fedul_flwr.learning.closed_form.soft_sums`.
         """
         x = np.asarray(features, np.float64) - self.mean
+        lengths = np.einsum("np,np->n", *[x @ self.sketch] * 2) / self.sketch.shape[1]
+        parts = range(0, len(x), _AT_ONCE)
+        of_parts = [
+            self._of_part(lengths[part], x[part] @ weight.T, soft[part], stated=stated)
+            for part in (slice(start, start + _AT_ONCE) for start in parts)
+        ]
+        return np.concatenate([np.empty((0, len(self.gram))), *of_parts]) + self.offset
+
+    def _of_part(self, lengths: Floats, to_means: Floats, soft: Floats, *, stated: bool) -> Floats:
+        """Logits but for the offset, of points by their length and products with the means."""
         count, classes = soft.shape
         total, masses = float(self.gram.sum()), self.gram.sum(axis=1)
-        lengths = np.einsum("np,np->n", *[x @ self.sketch] * 2) / self.sketch.shape[1]
-        to_means = x @ weight.T
         # Rows: means without the point, as combinations of the point and the means.
         means = np.zeros((count, classes, classes + 1))
         diagonal = np.arange(classes)
@@ -140,7 +150,7 @@ class LeaveOneOut(NamedTuple):
         without = np.linalg.solve(np.eye(classes + 1) + inner @ change, inner)
         along = np.einsum("nkj,nj->nk", means, without[:, :, 0])
         squares = np.einsum("nki,nij,nkj->nk", means, without, means)
-        return np.asarray(along - squares / 2 + self.offset)
+        return np.asarray(along - squares / 2)
 
 
 ARRAYS_OF_ONE = frozenset(f"{_SENT}{name}" for name in LeaveOneOut._fields[:-1])
@@ -231,28 +241,38 @@ def known_error(sums: ShareSums, prior: Floats) -> KnownError:
     Raises
     ------
     ValueError
-        If class shares of all sets together do not tell the classes apart, or K is above
-        :data:`MOST_CLASSES`.
+        If class shares of all sets together do not tell the classes apart, sums are not those of
+        points, or K is above :data:`MOST_CLASSES`.
     """
-    classes = len(prior)
+    classes, masses = len(prior), sums.gram.sum(axis=1)
     if classes > MOST_CLASSES:
         raise ValueError(f"{classes} classes, and errors are known of {MOST_CLASSES} at most")
-    lower = np.linalg.cholesky(sums.gram)
-    weight = _ROW_WEIGHT * math.sqrt(float(np.trace(sums.gram)))
-    rows = np.kron(np.eye(classes), np.ones((1, classes))) * weight
+    slack = 1e-6 * float(masses.sum())
+    if (sums.said < -slack).any() or (abs(sums.said.sum(axis=1) - masses) > slack).any():
+        raise ValueError("what the model says is not of the points with these class shares")
+    present = np.flatnonzero(masses > LEAST_SHARE * masses.sum())
+    try:
+        lower = np.linalg.cholesky(sums.gram[np.ix_(present, present)])
+    except np.linalg.LinAlgError:
+        raise ValueError("class shares of all sets do not tell the classes apart") from None
+    count = len(present)
+    weight = _ROW_WEIGHT * math.sqrt(float(masses.sum()))
+    rows = np.kron(np.eye(count), np.ones((1, classes))) * weight
     fit = np.kron(lower.T, np.eye(classes))
-    wanted = np.linalg.solve(lower, sums.said).ravel()
+    wanted = np.linalg.solve(lower, sums.said[present]).ravel()
     flat, _ = nnls(
         np.vstack([fit, rows]),
-        np.concatenate([wanted, np.full(classes, weight)]),
+        np.concatenate([wanted, np.full(count, weight)]),
         maxiter=100 * classes**2,
     )
-    confusion = flat.reshape(classes, classes)
+    confusion = np.zeros((classes, classes))  # of a class that nobody has no point is right
+    confusion[present] = flat.reshape(count, classes)
     # Error is 1 - Σ z·(π ∘ A⁻¹ r): each prediction weighs by its point's class shares.
-    weights = prior[:, None] * np.linalg.inv(sums.gram)
+    weights = np.zeros((classes, classes))
+    inverse = np.linalg.inv(sums.gram[np.ix_(present, present)])
+    weights[np.ix_(present, present)] = prior[present, None] * inverse
     spread = np.einsum("ja,lb,kab->kjl", weights, weights, sums.third, optimize=True)
     drawn = np.stack([np.diag(row) - np.outer(row, row) for row in confusion])
     variance = max(0.0, float(np.einsum("kjl,kjl->", spread, drawn)))
-    return KnownError(
-        100 * (1 - float(prior @ np.diag(confusion))), 100 * math.sqrt(variance), confusion
-    )
+    right = float(prior @ np.diag(confusion))
+    return KnownError(100 * (1 - right), 100 * math.sqrt(variance), confusion)

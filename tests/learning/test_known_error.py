@@ -132,10 +132,29 @@ def test_the_interval_has_the_error_as_often_as_it_says() -> None:
 
 def test_shares_that_are_all_alike_say_nothing() -> None:
     shares = np.tile([0.5, 0.3, 0.2], (40, 1))
-    with pytest.raises(np.linalg.LinAlgError):
-        known_error(ShareSums.of(shares, np.zeros(40, int)), PRIOR)
-    with pytest.raises(ValueError):  # noqa: PT011
-        known_error(ShareSums.of(np.eye(31), np.arange(31)), np.full(31, 1 / 31))
+    for sums, prior in (
+        (ShareSums.of(shares, np.zeros(40, int)), PRIOR),
+        (ShareSums.of(np.eye(31), np.arange(31)), np.full(31, 1 / 31)),
+    ):
+        with pytest.raises(ValueError):  # noqa: PT011
+            known_error(sums, prior)
+
+
+def test_sums_that_no_points_have_say_nothing() -> None:
+    _, labels, shares = sets_of_points()
+    honest = ShareSums.of(shares, labels)
+    assert known_error(honest, PRIOR).error < 1
+    for said in (1.1 * honest.said, honest.said - 100 * np.eye(CLASSES) + 100 / CLASSES):
+        with pytest.raises(ValueError):  # noqa: PT011
+            known_error(honest._replace(said=said), PRIOR)
+
+
+def test_a_class_that_nobody_has_is_never_right() -> None:
+    shares = np.repeat([[0.75, 0.25, 0], [0.25, 0.75, 0]], 4, axis=0)
+    said = np.array([0, 0, 0, 1, 0, 1, 1, 1])  # all of the two classes as they are
+    made = known_error(ShareSums.of(shares, said), np.array([0.4, 0.4, 0.2]))
+    assert made.error == pytest.approx(20, abs=1e-3)
+    assert not made.confusion[2].any()
 
 
 def test_sums_of_clients_are_those_of_all_points() -> None:

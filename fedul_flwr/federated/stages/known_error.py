@@ -74,7 +74,7 @@ class AtClient(ClientStage):
         """Print on the owner's machine alone how the common model does on its own points."""
         masses = sums.gram.sum(axis=1)
         try:
-            here = known_error(sums, masses / masses.sum())
+            here = known_error(sums, masses / max(1.0, masses.sum()))
         except ValueError:  # its own sets do not tell the classes apart
             return
         text = in_words(here, self.settings)
@@ -112,11 +112,13 @@ class AtServer(ServerStage):
         try:
             flat, _ = strategy.sums.collect(round.grid, OF_ERRORS, clients, size, arrays, values)
             made = known_error(ShareSums.of_flat(flat, classes), out.prior)
-        except TooFewLeftError as error:
-            log(WARNING, "Round %s: the error is not known without labels: %s", round.number, error)
-            return []
-        except ValueError as error:
-            log(INFO, "Round %s: the error is not known without labels: %s", round.number, error)
+        except (TooFewLeftError, ValueError) as error:
+            log(
+                WARNING,
+                "Round %s: the error is not known without test data: %s.",
+                round.number,
+                error,
+            )
             return []
         log(INFO, "Round %s: error %s.", round.number, in_words(made, self.settings))
         strategy.record.reported |= {
