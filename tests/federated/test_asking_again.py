@@ -236,7 +236,7 @@ def test_sums_of_one_owner_are_plain_text() -> None:
         NodeConfig(data="ward", allow_plaintext=True).check_run(settings)
 
 
-@pytest.mark.parametrize("fails", ["too large", "not finite"])
+@pytest.mark.parametrize("fails", ["too large", "loss-not-finite", "model-not-finite"])
 def test_whether_an_update_can_be_sent_is_in_no_answer(
     settings: Settings,
     tmp_path: Path,
@@ -254,8 +254,8 @@ def test_whether_an_update_can_be_sent_is_in_no_answer(
         def train_one(arrays: Any, config: Any, received: Any = None) -> Any:
             update = honest(arrays, config, received)
             if client.node.partition_id == VICTIM:
-                if fails == "not finite":
-                    raise UserError("The loss is no longer finite.", "loss-not-finite")
+                if fails != "too large":
+                    raise UserError("What it has trained is not finite.", fails)
                 name = next(iter(update[ARRAYS]))
                 update[ARRAYS][name] = update[ARRAYS][name] + np.float32(100)
             return update
