@@ -1,7 +1,7 @@
 """An owner's ledger: what was answered and spent, over all runs and processes."""
 
 import math
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -118,6 +118,17 @@ def test_a_ledger_that_cannot_be_used_lets_nothing_out(kind: str, tmp_path: Path
         file = tmp_path / "missing" / "ward.ledger" / LEDGER
     with refuses("file-not-writable", OwnDataError):
         Ledger(file).answer(1, 1)
+
+
+def test_another_process_waits_while_one_asks_and_notes(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ward.ledger")
+    ledger.regroup()  # makes its tables
+    with ThreadPoolExecutor(1) as pool:
+        with ledger._open():
+            other = pool.submit(bound, ledger, b"a", [0, 1, 2], fixed=True)
+            done, _ = wait([other], timeout=0.5)
+            assert not done
+        assert other.result() == []
 
 
 OWNERS = frozenset(range(5))

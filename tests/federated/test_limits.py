@@ -14,6 +14,7 @@ from fedul_flwr.config.node_config import NodeConfig, OwnerLimits
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
+from fedul_flwr.errors import UserError
 from fedul_flwr.federated.declared import declared
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -222,6 +223,33 @@ def test_a_model_that_cannot_be_is_not_evaluated(
         grid = opened(config, tmp_path / "ward", **{"check-models": True})
         answer = said(grid, EVALUATE, Content(model))
     assert ("check-models" in answer) is bool(moved)
+
+
+@pytest.mark.parametrize("name", [TRAIN, HEAD])
+def test_nobody_but_a_simulation_knows_what_an_owner_draws(
+    settings: Callable[..., RunConfig], tmp_path: Path, name: str
+) -> None:
+    """A stage may draw noise that protects the owner from a server that knows the run's seed."""
+    drawn: list[float] = []
+
+    def draw(client: Any) -> None:
+        def answer(*_: Any) -> Any:
+            drawn.append(np.random.random())  # noqa: NPY002
+            raise UserError("It has drawn.", "client-failed")
+
+        client.train = client.on_phase = answer
+
+    config = settings(**(PLAIN if name == TRAIN else HEADS))
+    asked = replace(first_weights(config), values={"server-round": 1} if name == HEAD else {})
+    is_on = False
+    with task_identity():
+        grid = opened(config, tmp_path / "ward", lambda client: draw(client) if is_on else None)
+        is_on = True
+        for _ in range(2):
+            np.random.seed(0)  # noqa: NPY002
+            np.random.random(len(drawn))  # noqa: NPY002
+            said(grid, name, asked)
+    assert drawn[0] != drawn[1]
 
 
 @pytest.mark.parametrize(("wait", "least"), [(0.7, 0.7), (0.0, 0.0)])
