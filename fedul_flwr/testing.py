@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from fedul_flwr.config.methods import Method, find_method, reference_to
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.run_files.records import read_metrics
 from fedul_flwr.data.run_files.run import Run
-from fedul_flwr.engine.in_process import InProcessGrid, run_in_process
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, run_in_process
 from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.messages import DIAGNOSTICS, METRICS, WEIGHT
 from fedul_flwr.federated.payload import TRAIN, in_record, reports_of
@@ -90,20 +91,26 @@ def check_method(method: Method | str, **settings: Any) -> list[str]:
 
 
 class _Broken:
-    """Makes a number of one reply NaN in the last round, where the reply has it."""
+    """Makes one number of each of the first replies NaN in the last round, where they have it.
 
-    def __init__(self, record: str, name: str, last: int) -> None:
-        self._record, self._name, self._last = record, name, last
-        self.count = 0
+    Parameters
+    ----------
+    names : with their records, one for each of the replies.
+    """
+
+    def __init__(self, names: Sequence[tuple[str, str]], last: int) -> None:
+        self._names, self._last = names, last
+        self.by_client: dict[int, str] = {}
 
     def __call__(self, number: int, replies: list[Message]) -> None:
-        if not replies:  # all have failed, as the run says
+        if number != self._last:
             return
-        table = replies[0].content.metric_records[self._record]
-        if number == self._last and self._name in table:
-            value = table[self._name]
-            table[self._name] = [np.nan] * len(value) if isinstance(value, list) else np.nan
-            self.count += 1
+        for reply, (name, record) in zip(replies, self._names, strict=False):
+            table = reply.content.metric_records[record]
+            if name in table:
+                value = table[name]
+                table[name] = [np.nan] * len(value) if isinstance(value, list) else np.nan
+                self.by_client[reply.metadata.src_node_id - FIRST_NODE_ID] = name
 
 
 class _Checks:
@@ -146,6 +153,24 @@ class _Checks:
         run_in_process(config, CLIENTS, wrap_grid=lambda grid: _Watched(grid, change))
         return Path(config.output)
 
+    @cached_property
+    def whole(self) -> tuple[Path, set[str]]:
+        """A run to its end, and the names of all that its clients have sent in training."""
+        seen: set[str] = set()
+
+        def watch(_: int, replies: list[Message]) -> None:
+            for reply in replies:
+                tables = reply.content.metric_records.values()
+                seen.update(*(table.keys() for table in tables), reply.content.array_records)
+
+        return self._run_of_state(1, watch), seen
+
+    def _run_of_state(self, seed: int, change: Change = lambda *_: None) -> Path:
+        """A run before which global generators are in a state, which must be no matter to it."""
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002  what a method must not depend on
+        return self.run(change)
+
     def resolved(self) -> RunConfig:
         """Settings of its runs."""
         return resolve({**self.settings, "output": tempfile.gettempdir()}, Path.cwd())
@@ -154,17 +179,11 @@ class _Checks:
 
     def declares_what_it_sends(self) -> None:
         """Each declared number is sent in some round, or is optional."""
-        parts = reports_of(self.resolved())
-        seen: set[str] = set()
-
-        def watch(_: int, replies: list[Message]) -> None:
-            for reply in replies:
-                tables = reply.content.metric_records.values()
-                seen.update(*(table.keys() for table in tables), reply.content.array_records)
-
-        self.run(watch)
+        _, seen = self.whole
         silent = sorted(
-            name for name, part in parts.items() if not part.optional and name not in seen
+            name
+            for name, part in reports_of(self.resolved()).items()
+            if not part.optional and name not in seen
         )
         assert not silent, f"It declares {silent[0]!r} in its reports, and never sends it."
 
@@ -175,7 +194,7 @@ class _Checks:
             if number == self.rounds:
                 raise _Cut
 
-        whole, part = self.run(), tempfile.mkdtemp(prefix="check-method-")
+        whole, part = self.whole[0], tempfile.mkdtemp(prefix="check-method-")
         try:
             self.run(cut, output=part)
         except _Cut:
@@ -197,12 +216,10 @@ class _Checks:
 
     def draws_from_seeded_generators(self) -> None:
         """Two runs of one seed are equal, whatever state global generators are in."""
-        models = []
-        for seed in (1, 2):
-            random.seed(seed)
-            np.random.seed(seed)  # noqa: NPY002  what a method must not depend on
-            models.append(self._arrays(self.run(), "the model"))
-        odd = [key for key in models[0] if models[0][key].tobytes() != models[1][key].tobytes()]
+        one, other = (
+            self._arrays(run, "the model") for run in (self.whole[0], self._run_of_state(2))
+        )
+        odd = [key for key in one if one[key].tobytes() != other[key].tobytes()]
         assert not odd, (
             f"Two runs of one seed differ in {odd[0]!r}: draw random numbers from `stream`, from "
             "the generators that you are given, or from torch's in a loss."
@@ -234,12 +251,20 @@ class _Checks:
         parts = reports_of(self.resolved())
         records = {name: METRICS for name in in_record(parts, METRICS) if name != WEIGHT}
         records |= dict.fromkeys(in_record(parts, DIAGNOSTICS), DIAGNOSTICS)
-        for name, record in records.items():
-            broken = _Broken(record, name, self.rounds)
+        numbers, at_once = list(records.items()), CLIENTS - 1  # one client goes on
+        for start in range(0, len(numbers), at_once):
+            names = numbers[start : start + at_once]
+            broken = _Broken(names, self.rounds)
             run = self.run(broken, on_client_failure="continue")
-            counted = read_metrics(run / "metrics.jsonl")[-1]["failures"]
-            assert counted == broken.count, f"A client whose {name!r} is no number is not refused."
-            self._require_finite(run, f"a client whose {name!r} is no number")
+            failed = read_metrics(run / "metrics.jsonl")[-1].get("failed", [])
+            accepted = [
+                name
+                for client, name in broken.by_client.items()
+                if f"Client {client}" not in failed
+            ]
+            assert not accepted, f"A client whose {accepted[0]!r} is no number is not refused."
+            assert len(failed) == len(broken.by_client), f"Others fail, too: {', '.join(failed)}."
+            self._require_finite(run, f"clients whose {', '.join(dict(names))} are no numbers")
 
     def sums_in_secret_what_it_sums_in_the_open(self) -> None:
         """In a secure sum the first round has the same model, but for rounding."""

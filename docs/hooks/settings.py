@@ -12,6 +12,7 @@ from fedul_flwr.config.base import Settings
 from fedul_flwr.config.document import describe, introduction
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import all_sections, users_of
+from fedul_flwr.config.sections import StudySettings
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.config.user_files import FLOWER_ROUNDS, ROUNDS
 
@@ -51,7 +52,8 @@ def settings_page() -> str:
     ]
     for name, kind in all_sections().items():
         parts += ["", f"## `{name}`", "", introduction(kind), ""]
-        parts += [f"Only with `{users_of(name)}`.", ""]
+        users = "In all runs." if kind is StudySettings else f"Only with `{users_of(name)}`."
+        parts += [users, ""]
         parts += _table(kind)
     return "\n".join(parts) + "\n"
 

@@ -246,7 +246,7 @@ runs = typer.Typer(
 deploy.add_typer(runs, name="runs")
 OwnFolder = Annotated[
     Path,
-    typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The owner's own folder."),
+    typer.Argument(metavar="DIR", exists=True, help="The owner's folder, or its node config.toml."),
 ]
 RunDigest = Annotated[
     str, typer.Argument(metavar="DIGEST", help="Of a run, or how it begins; list has them.")
@@ -262,11 +262,17 @@ def list_runs(directory: OwnFolder) -> None:
 
 
 @runs.command(**with_examples("fedul-flwr deploy runs show owners/north 3fa9"))
-def show(directory: OwnFolder, digest: RunDigest) -> None:
-    """Show a run: settings, what would leave, who takes part, and changes since the last one."""
+def show(
+    directory: OwnFolder,
+    digest: RunDigest,
+    whole: Annotated[
+        bool, typer.Option("--all", help="Also all settings, the setup, digests of the code.")
+    ] = False,
+) -> None:
+    """Show a run: purpose, what would leave, who takes part, and changes since the last one."""
     from fedul_flwr.deploy.runs import approvals_of, shown
 
-    _echo(shown(approvals_of(user_path(directory)), digest))
+    _echo(shown(approvals_of(user_path(directory)), digest, whole=whole))
 
 
 @runs.command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -105,6 +106,9 @@ class OwnerLimits(Settings):
     they are."""
     max_rounds: Annotated[int, Field(ge=0)] = 0
     """If set, the most `num-rounds` of a run."""
+    answer_seconds: Annotated[float, Field(ge=0, le=86_400)] = 0.0
+    """If set, an answer that is computed from points, or its refusal, leaves so many seconds after
+    the message came, not sooner: more than training takes hides how long it takes."""
 
     @property
     def limits(self) -> dict[str, bool | int | float | str]:
@@ -136,6 +140,25 @@ class OwnerLimits(Settings):
                 raise setting_error("xclp.secure", section.secure, why, "setting-for-simulations")
         for limit, setting in self._broken(settings):
             raise self._refusal(setting, limit)
+
+    @classmethod
+    def kept_by(cls, settings: RunConfig) -> Self:
+        """The strictest limits that a run keeps: one that breaks some of them protects less."""
+        privacy, codes = settings.find(DPSettings), settings.find(XCLPSettings)
+        strictest = {**_STRICTEST, "max-rounds": settings.num_rounds}
+        if privacy is not None:
+            strictest["max-clipping-norm"] = privacy.norm
+            strictest["min-noise-multiplier"] = privacy.noise_multiplier
+        if codes is not None:
+            strictest["min-labeled-clients"] = codes.min_labeled_clients
+            strictest["max-codes-epsilon"] = codes.codes_epsilon
+            strictest["max-labels-epsilon"] = codes.labels_epsilon
+        broken = {limit for limit, _ in cls.parse(strictest)._broken(settings)}
+        return cls.parse({key: value for key, value in strictest.items() if key not in broken})
+
+    def broken_by(self, settings: RunConfig) -> list[str]:
+        """What a run does that these limits do not allow, in its settings."""
+        return [setting for _, setting in self._broken(settings)]
 
     def _refusal(self, setting: str, limit: str) -> UserError:
         return UserError(
@@ -247,6 +270,11 @@ class OwnerLimits(Settings):
 
 
 _KEYS = frozenset(OwnerLimits.names())
+_STRICTEST = {
+    **dict.fromkeys(("require-secure-sum", "check-models", "fixed-features"), True),
+    **{"allow-class-shares": False, "max-epsilon": sys.float_info.max},
+}
+"""Strictest values of limits that do not follow from a run's numbers; ε is any that is finite."""
 _UNSET = {
     "allow-methods": "every built-in method",
     "approved-starts": "none",
@@ -288,6 +316,9 @@ class NodeConfig(OwnerLimits):
     `owners.pub`; empty leaves clients' keys for each other unsigned."""
     log: str = ""
     """CSV file to which a line is added for every message: what was asked, and what was sent."""
+    ledger: str = ""
+    """Folder for what the owner has answered, spent and approved, over all runs; empty takes
+    `DATA.ledger` beside the data. All nodes with the same data need the same one."""
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], prefix: str = "") -> Self:

@@ -28,6 +28,7 @@ from fedul_flwr.config.sections import (
     CLOSED_FORM,
     SECTIONS,
     HeadSettings,
+    StudySettings,
 )
 from fedul_flwr.config.shared import BUILT_IN, PRETRAINED, RUN, SharedSettings, starts_from_names
 from fedul_flwr.config.trusted_modules import name_again, require_trusted_modules
@@ -156,7 +157,7 @@ def all_sections() -> Mapping[str, type[Settings]]:
     # Users' own methods may use this table, too.
     sections: dict[str, type[Settings]] = {}
     of_methods = (kind for method in METHODS.values() for kind in method.tables.values())
-    kinds: list[type[Settings]] = [*SECTIONS.values(), LabelSettings, *of_methods]
+    kinds: list[type[Settings]] = [*SECTIONS.values(), LabelSettings, StudySettings, *of_methods]
     for kind in kinds:
         if issubclass(kind, sections.get(kind.table, kind)):
             sections[kind.table] = kind
@@ -419,7 +420,7 @@ def options_of(settings: RunConfig) -> Settings:
 def _sections_in_use(shared: SharedSettings, method: Method) -> dict[str, type[Settings]]:
     base = "" if "base" in method.idle else shared.base
     chosen = (base, shared.partition, shared.head)
-    kinds = [SECTIONS[name] for name in chosen if name in SECTIONS]
+    kinds = [SECTIONS[name] for name in chosen if name in SECTIONS] + [StudySettings]
     return {kind.table: kind for kind in kinds} | method.tables
 
 

@@ -174,6 +174,17 @@ SECTIONS: dict[str, type[Settings]] = {
 """Tables by the value of `base`, `partition` or `head` that they belong to."""
 
 
+class StudySettings(Settings):
+    """What a run is for, in words that owners read before they approve it."""
+
+    table: ClassVar[str] = "study"
+    title: str = ""
+    """Purpose of the run, such as `Sepsis within 24 hours, study 17`; stands in owners' requests
+    for approval, in the report and in the model card."""
+    contact: str = ""
+    """Person who answers questions about it, and how to reach them."""
+
+
 # Settings of differential privacy for the clients of a run.
 
 PLAIN_MEANS = ("fedavg", "fedprox")

@@ -107,7 +107,8 @@ def require_regular_file(path: Path) -> None:
 
     Such a thing must not be replaced by a file.
     """
-    if not path.is_file() and os.path.lexists(path):
+    # In this order: another process may create the file in between.
+    if os.path.lexists(path) and not path.is_file():
         raise OSError(errno.EEXIST, "there is something that is not a file")
 
 

@@ -18,10 +18,11 @@ from fedul_flwr.data.run_files.store import run_in_words
 from fedul_flwr.data.safe_files import replace_file
 from fedul_flwr.deploy.certificates import validity
 from fedul_flwr.deploy.init import OWNERS
+from fedul_flwr.deploy.runs import NODE_ENV, own_node
 from fedul_flwr.engine.flower_run import FlowerProgram
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import read_owners
-from fedul_flwr.federated.owner.ledger import Ledger
+from fedul_flwr.federated.owner.ledger import Ledger, ledger_file
 
 NODE = ".node"
 """Suffix of files in the server's ``owners/``: an owner's node id at the SuperLink, and its key, as
@@ -30,8 +31,6 @@ LAST_RUN = "state/run.json"
 """File in the server's folder about the last run."""
 OWN_CONNECTION = "here"
 """Name of the SuperLink's connection that :func:`connected` makes."""
-NODE_ENV = "node.env"
-"""An owner's settings, in its folder of ``deploy init``."""
 UNREGISTERED = "unregistered"
 """State of a node whose key the SuperLink refuses for good."""
 NONE = "–"
@@ -60,11 +59,12 @@ def status(directory: Path) -> list[OwnerState]:
 
 
 def spent(directory: Path) -> list[str] | None:
-    """What an owner has spent of its privacy, by the ledgers in its folder; ``None`` if the folder
+    """What an owner has spent of its privacy, by the ledger of its data; ``None`` if the folder
     of ``deploy init`` is none of an owner."""
     if not (directory / NODE_ENV).is_file():
         return None
-    lines = [line for file in sorted(directory.rglob("*.ledger")) for line in Ledger(file).spent()]
+    file = ledger_file(own_node(directory))
+    lines = Ledger(file).spent() if file and file.exists() else []
     return lines or ["Nothing that max-epsilon limits has been sent yet."]
 
 

@@ -272,10 +272,12 @@ class Sum(Part):
     ----------
     encoding : how they are written under masks.
     once : whether it is made once a run, and of no model.
+    beside : names of arrays that the server sends beside the model; others are refused.
     """
 
     encoding: Encoding = IN_STEPS
     once: bool = False
+    beside: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, says: str, often: str, **options: Any) -> Sum:

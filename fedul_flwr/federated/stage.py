@@ -360,6 +360,7 @@ STAGES = (
     f"{_HERE}.columns:ColumnScaling",
     f"{_HERE}.class_priors:ClassPriors",
     f"{_HERE}.heads:Heads",
+    f"{_HERE}.known_error:KnowsError",
     f"{_HERE}.server_training:ServerTraining",
     f"{_HERE}.plateau:Plateau",
     f"{_HERE}.early_stop:EarlyStop",

@@ -205,17 +205,33 @@ def linear_head(
     shrinkage : from 0 to 1; ``None`` is :func:`default_shrinkage`.
     """
     part = default_shrinkage(gaussians) if shrinkage is None else shrinkage
+    return head_of_spectrum(gaussians, prior, shrunk_spectrum(gaussians, part))
+
+
+def head_of_spectrum(
+    gaussians: Gaussians, prior: Floats, spectrum: tuple[Floats, Floats]
+) -> tuple[Floats, Floats]:
+    """:func:`linear_head` with a covariance of this :func:`shrunk_spectrum`."""
+    values, vectors = spectrum
+    weight = (gaussians.from_mean @ vectors / values) @ vectors.T
+    middle = gaussians.mean + gaussians.from_mean / 2
+    with np.errstate(divide="ignore"):
+        bias = np.log(prior) - np.einsum("kd,kd->k", weight, middle)
+    return weight, np.where(gaussians.present & (prior > 0), bias, ABSENT)
+
+
+def shrunk_spectrum(gaussians: Gaussians, part: float) -> tuple[Floats, Floats]:
+    """Eigenvalues ``(d,)`` and eigenvectors, columns of ``(d, d)``, of the covariance in the head.
+
+    Negative ones become 0, and all are shrunk to their mean by ``part``, from 0 to 1.
+    """
     values, vectors = np.linalg.eigh(gaussians.covariance)
     values = np.maximum(values, 0)
     shrunk = (1 - part) * values + part * values.mean()
     # Of features that are the same for all points a variance of rounding may be left.
     rounding = ROUNDING * float((gaussians.mean**2).max(initial=0))
     floor = max(LEAST_SHARE * float(shrunk.max()), rounding) or 1.0
-    weight = (gaussians.from_mean @ vectors / np.maximum(shrunk, floor)) @ vectors.T
-    middle = gaussians.mean + gaussians.from_mean / 2
-    with np.errstate(divide="ignore"):
-        bias = np.log(prior) - np.einsum("kd,kd->k", weight, middle)
-    return weight, np.where(gaussians.present & (prior > 0), bias, ABSENT)
+    return np.maximum(shrunk, floor), vectors
 
 
 def condition(gram: Floats) -> float:

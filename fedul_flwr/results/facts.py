@@ -83,6 +83,7 @@ def _trained(summary: Summary) -> dict[str, str]:
     clients = "" if summary.num_clients is None else f", {summary.num_clients} clients"
     return {
         "test error": f"{percent(summary.test_error)} ({best})",
+        "known error": _error_without_test_data(summary),
         "last round": percent(summary.final_test_error),
         "before round 1": "" if start is None else percent(start),
         "measures": _measures(summary),
@@ -93,6 +94,15 @@ def _trained(summary: Summary) -> dict[str, str]:
         "priors of sets": _prior_fit(summary.prior_fit),
         "method": " on ".join(filter(None, [summary.method, summary.base])) + clients,
     }
+
+
+def _error_without_test_data(summary: Summary) -> str:
+    """Its error on the clients' points, known without test data."""
+    if summary.known_error is None or summary.known_error_interval is None:
+        return ""
+    low, high = summary.known_error_interval
+    error = f"{summary.known_error:.1f} % ({low:.1f} to {high:.1f}) of the clients' points"
+    return f"{error}, from {summary.known_from}"
 
 
 def _labeled(run: Run, summary: Summary) -> dict[str, str]:
@@ -161,6 +171,8 @@ def _protection(summary: Summary) -> dict[str, str]:
             + (", dp.max-epsilon reached" if summary.budget_exhausted else "")
         )
         rows["covers"] = summary.epsilon_covers or ""
+    if summary.conspirators:
+        rows["one owner's part"] = f"can be read by the server with {summary.conspirators} owners"
     return rows
 
 

@@ -73,7 +73,7 @@ def measure_figures(run: Run) -> Drawings:
 
 @plain()
 def confusion_figure(
-    matrix: Sequence[Sequence[int]],
+    matrix: Sequence[Sequence[float]],
     class_names: Sequence[str],
     label: str,
     part: Figure | None = None,

@@ -17,6 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -39,6 +40,12 @@ from fedul_flwr.results.facts import NONE, facts, measure_cells
 
 def render(template: str, **values: Any) -> str:
     """A page from a template beside this file; values are text in HTML, and cells in Markdown."""
+    return _templates().get_template(template).render(values)
+
+
+@cache
+def _templates() -> Environment:
+    """The templates beside this file, each of which is compiled once."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=lambda name: name is not None and ".html." in name,
@@ -48,7 +55,7 @@ def render(template: str, **values: Any) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["cell"] = lambda text: " ".join(str(text).split()).replace("|", "\\|")
-    return environment.get_template(template).render(values)
+    return environment
 
 
 # ``model-card.md``: what a trained model is, how it was trained, and how well it does.
@@ -73,7 +80,8 @@ def model_card(run: Run) -> str:
     software.append(f"Python {run.environment.get('python', 'unknown')}")
     return render(
         "model_card.template.md",
-        title=f"{summary.method} on {Path(summary.dataset or '').name}",
+        title=settings.get("study.title")
+        or f"{summary.method} on {Path(summary.dataset or '').name}",
         model=BEST_MODEL,
         calibrated=summary.temperature,
         unchecked=summary.test_error is summary.validation_error is None,

@@ -46,6 +46,7 @@ from fedul_flwr.results.measure_plots import (
     Drawings,
     client_accuracies,
     client_accuracy_figure,
+    confusion_figure,
     label_figures,
     measure_figures,
 )
@@ -340,6 +341,7 @@ _ERRORS = {
     "validation_error": "validation error",
     "validation_balanced_error": "balanced validation error",
     "labeled_error": "error of labeled training points",
+    "known_error": "error known without test points",
 }
 _LOSSES = {
     "surrogate_loss": "surrogate loss, training sets",
@@ -366,7 +368,8 @@ def run_figures(run: Run) -> Drawings:
 
     ``error``, ``loss`` and ``pseudo_labels`` over rounds, figures of labels that clients gave their
     points, ``priors`` of the clients' sets, ``time_traffic``, ``confusion`` and ``reliability`` on
-    test points, ``client_accuracy``, and the ``summary`` of these.
+    test points, ``known_confusion`` from class shares, ``client_accuracy``, and the ``summary`` of
+    these.
     """
     drawn = curves([run])
     if run.series("pseudo_label_error")[0]:
@@ -377,6 +380,11 @@ def run_figures(run: Run) -> Drawings:
     if any(run.series(key)[0] for key in ("seconds", "bytes_up", "bytes_down")):
         drawn["time_traffic"] = partial(time_traffic_figure, run)
     drawn |= measure_figures(run)
+    if matrix := run.outcome.known_confusion:
+        label = f"from {run.outcome.known_from.partition(',')[0]}"
+        drawn["known_confusion"] = partial(
+            confusion_figure, matrix, run.names_of(len(matrix)), label
+        )
     if accuracies := client_accuracies(run):
         label = f"test points, round {run.measures['best'].round}"
         drawn["client_accuracy"] = partial(client_accuracy_figure, accuracies, label, run.owners)
@@ -387,12 +395,12 @@ def run_figures(run: Run) -> Drawings:
 
 
 _SUMMARY = {
-    True: (("error", "loss"), ("confusion",), ("time_traffic",)),
+    True: (("error", "loss"), ("confusion", "known_confusion"), ("time_traffic",)),
     False: (("label_accuracy", "priors"), ("label_confusion",), ("label_coverage",)),
 }
 """Panels of the summary of a run that trains, or labels points: of each the first that exists. Of
 one that trains none is about single clients, as trackers get it."""
-_WIDTHS = {"confusion": 5.0, "label_confusion": 5.0}
+_WIDTHS = dict.fromkeys(("confusion", "known_confusion", "label_confusion"), 5.0)
 
 
 @plain()

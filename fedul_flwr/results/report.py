@@ -270,6 +270,8 @@ _CAPTIONS = {
     "together.",
     "confusion": "Which classes the best round's model predicted for test points of each class, in "
     "percent of that class's points.",
+    "known_confusion": "Which classes the best round's model predicts for the clients' points of "
+    "each class, in percent of these points, from sums over clients: no test point was read.",
     "reliability": "Of the points whose predicted class has a probability in one of 15 bins, how "
     "many are right. ECE is the mean distance from the diagonal over all points.",
     "client_accuracy": "Estimate of the best round's accuracy at each client: recalls of the "

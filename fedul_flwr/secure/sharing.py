@@ -66,6 +66,20 @@ def quorum(participants: int) -> int:
     return max(FEWEST, 2 * participants // 3 + 1)
 
 
+def conspirators(participants: int) -> int:
+    """Fewest of a sum's participants, with identities, who can read another's part with the server.
+
+    All but one of the smallest sum that a quorum signs subtract their parts; or as many as a
+    threshold have the shares of a secret that honest ones do not open; or so many sign two lists
+    that each has a quorum, as honest ones sign one. Among more than :data:`COMPLETE` participants
+    :data:`COLLUDING` of all, who are near each other by chance alone.
+    """
+    if participants > COMPLETE:
+        return math.ceil(participants * COLLUDING[True])
+    signed = quorum(participants)
+    return min(signed - 1, threshold(participants, pinned=True), 2 * signed - participants)
+
+
 def spare(clients: int, pinned: bool) -> int:
     """Most pairs of one client that may be apart: fewer than a third of a secret's holders.
 

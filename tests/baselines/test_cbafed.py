@@ -14,7 +14,7 @@ from fedul_flwr.data.types import CONFIDENT_SHARE
 from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
 from fedul_flwr.models import build_model
 from tests.support.local_tasks import inside, task_of
-from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, train
+from tests.support.runs import last_model, metrics, train
 from tests.support.settings import Settings
 from tests.support.simulated_clients import simulated_client
 
@@ -132,10 +132,3 @@ def test_every_setting_counts(settings: Settings) -> None:
     first, *others = (last_model(train(settings(**{**plain, **one}), 5)) for one in ({}, *more))
     for other in others:
         assert not all(np.array_equal(array, other[name]) for name, array in first.items())
-
-
-def test_given_a_run_that_was_cut_off_then_it_ends_as_an_uninterrupted_one(
-    settings: Settings,
-) -> None:
-    whole = train(settings(**QUICK), 5)
-    assert_same_run(resume(cut_off(settings(**QUICK), 5, call=8), 5), whole)

@@ -238,7 +238,7 @@ def test_given_any_method_base_and_partition_then_settings_make_a_round_trip(met
         assert parse_flat(json.loads(json.dumps(flat))) == config
         chosen = {base, partition} - ({base} if "base" in METHODS[method].idle else set())
         used = {SECTIONS[name].table for name in chosen if name in SECTIONS}
-        used |= {*METHODS[method].tables}
+        used |= {*METHODS[method].tables, "study"}
         assert set(config.sections) == used
         assert {key.partition(".")[0] for key in flat if "." in key} == used
 

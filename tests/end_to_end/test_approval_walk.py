@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fedul_flwr.federated.owner.ledger import LEDGER
 from tests.end_to_end.test_ray import text
 from tests.support.deployment import Deployment
 from tests.support.learnable_owners import NO_DATA, write_sets
@@ -19,10 +20,10 @@ SETTINGS = {
 }
 
 
-def asked(deployment: Deployment, client: int) -> str:
+def asked(deployment: Deployment, client: int, data: Path) -> str:
     """The digest of the latest run that an owner was asked for."""
-    folder = deployment.owner(client)
-    wait_until(lambda: any(folder.rglob("*.ledger")), PATIENCE, "the server's question")
+    folder, ledger = deployment.owner(client), data / f"ward-{client}.ledger" / LEDGER
+    wait_until(ledger.exists, PATIENCE, "the server's question")
     listed = deployment.manage("runs", "list", folder)
     return re.findall(r"  ([0-9a-f]{12})  fedul", listed)[-1]
 
@@ -39,8 +40,8 @@ def test_one_approves_late_one_refuses_one_withdraws(
     output = tmp_path / "there"
     run = deployment.submit(text({**SETTINGS, "output": str(output)}), app)
     deployment.wait_for("run", r"Waiting for Client 0.*approved run")
-    digest = asked(deployment, 0)
-    assert {asked(deployment, client) for client in (1, 2)} == {digest}
+    digest = asked(deployment, 0, tmp_path)
+    assert {asked(deployment, client, tmp_path) for client in (1, 2)} == {digest}
     shown = deployment.manage("runs", "show", deployment.owner(0), digest)
     assert "the model after local training: to the server; all clients get the mean" in shown
     assert "2 owner-2" in shown
@@ -73,7 +74,7 @@ def test_one_approves_late_one_refuses_one_withdraws(
     said = deployment.wait(again, "again")
     assert "(waiting)" in said
     assert not (tmp_path / "other" / "metrics.jsonl").exists() or not metrics(tmp_path / "other")
-    other = asked(deployment, 0)
+    other = asked(deployment, 0, tmp_path)
     assert other != digest
     assert "l1: 0.0 before, 0.5 now" in deployment.manage(
         "runs", "show", deployment.owner(0), other

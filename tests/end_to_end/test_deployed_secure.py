@@ -15,6 +15,7 @@ import pytest
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.columns import read_columns
+from fedul_flwr.federated.owner.ledger import LEDGER
 from tests.end_to_end.conftest import OWNERS
 from tests.end_to_end.test_ray import text
 from tests.strategies.test_dropouts import LOST, SETUP, losing
@@ -197,7 +198,7 @@ def test_given_restarted_nodes_that_are_asked_for_a_round_twice_then_their_ledge
         run = deployment.submit(text(settings), make_app(tmp_path, lies=True))
         deployment.wait_for("run", r"ROUND 2/2")
         deployment.stop_nodes()
-        ledgers = [deployment.owner(c) / "log" / "messages.ledger" for c in range(OWNERS)]
+        ledgers = [tmp_path / "there" / f"owner-{c}.ledger" / LEDGER for c in range(OWNERS)]
         assert all(ledger.is_file() for ledger in ledgers)
         for ledger in () if remembers else ledgers:
             ledger.unlink()

@@ -20,11 +20,14 @@ from fedul_flwr.engine.in_process import InProcessGrid, task_identity
 from fedul_flwr.learning.batches import augmented, to_input
 from fedul_flwr.learning.closed_form import (
     SoftSums,
+    default_shrinkage,
     fit_gaussians,
     linear_head,
     posteriors,
+    shrunk_spectrum,
     soft_sums,
 )
+from fedul_flwr.learning.known_error import LeaveOneOut, ShareSums, known_error
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.learning.views import augmented_view, strong_view
 from fedul_flwr.models import build_model
@@ -263,6 +266,26 @@ def test_given_closed_form_then_its_page_has_the_products_head() -> None:
     refined = linear_head(fit_gaussians(soft_sums(x, soft, stated=False)), pi)
     for ours, its in zip(refined, page.head(*page.client_sums(x, soft, False)), strict=True):
         np.testing.assert_allclose(its, ours, rtol=1e-9)
+
+
+def test_given_error_by_shares_then_its_page_has_the_products_numbers() -> None:
+    page = example("error_by_shares_from_scratch")
+    rng = np.random.default_rng(0)
+    x, shares = rng.normal(size=(90, 4)), rng.dirichlet(np.ones(3), 9).repeat(10, axis=0)
+    prior, sums = np.array([0.5, 0.3, 0.2]), soft_sums(x, shares, stated=True)
+    gaussians = fit_gaussians(sums)
+    part = default_shrinkage(gaussians)
+    values, vectors = spectrum = shrunk_spectrum(gaussians, part)
+    weight, _ = linear_head(gaussians, prior)
+    one = LeaveOneOut.of(gaussians, sums.gram, prior, part, spectrum, rng)
+    one = one._replace(sketch=vectors / np.sqrt(values) * 2)  # all four directions: exact lengths
+    logits = one.logits(x, shares, weight, stated=True)
+    np.testing.assert_allclose(page.without_each(x, shares, prior), logits, rtol=1e-9, atol=1e-9)
+    said = logits.argmax(axis=1)
+    wanted = known_error(ShareSums.of(shares, said), prior).confusion
+    np.testing.assert_allclose(page.confusion(shares, said), wanted, atol=1e-9)
+    by_shares, by_labels = page.main()
+    assert abs(by_shares - by_labels) < 3
 
 
 def halves(*arrays: np.ndarray) -> list[tuple[np.ndarray, ...]]:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.deploy.runs import shown
 from fedul_flwr.errors import OwnDataError
 from fedul_flwr.federated import members
 from fedul_flwr.federated.owner import ledger
@@ -188,6 +189,42 @@ def test_an_approval_ends_and_cannot_be_forged(consortium: Consortium) -> None:
     ledger.require_approval(settings, node, {})
 
 
+def test_a_person_reads_the_purpose_and_what_is_less_protected(
+    consortium: Consortium,
+) -> None:
+    of, node = consortium.approvals(0), consortium.node(0)
+    setup = {"columns": '{"columns": [{"name": "age"}, {"name": "hiv"}]}', "class-names": ["a"]}
+    noisy = {"dp.clipping": "server", "dp.noise-multiplier": 2.0, "test_prior": "uniform"}
+    study = {"study.title": "Sepsis, study 17", "study.contact": "Dr. Ada"}
+
+    def asked(**flat: Any) -> str:
+        config = consortium.settings(**flat)
+        ledger.ask(config, node, setup)
+        return digest_of(describe_run(config, node, setup))
+
+    def screen(digest: str) -> str:
+        return "\n".join(shown(of, digest))
+
+    first = asked(**noisy, **study)
+    of.decide(first, "approved")
+    head = {"Purpose: Sepsis, study 17", "Contact: Dr. Ada"}
+    assert head | {"Learns from: columns age, hiv; classes a"} <= {*screen(first).splitlines()}
+    more_noise = screen(asked(**{**noisy, "dp.noise-multiplier": 3.0}))
+    assert "Protects no less" in more_noise
+    assert "Purpose: not said" in more_noise
+    less_noise = screen(asked(**{**noisy, "dp.noise-multiplier": 1.0}))
+    marked = less_noise.split("PROTECTS LESS")[1].split("Differs")[0].splitlines()[1:]
+    assert marked == ["  dp.noise-multiplier = 1"]
+    none = screen(asked(**{"test_prior": "uniform"})).split("PROTECTS LESS")[1].split("Differs")[0]
+    assert "  dp.clipping = 'none'" in none.splitlines()
+    said = [
+        {*describe_run(consortium.settings(**flat), node, setup)["unprotected"]}
+        for flat in (noisy, {"test_prior": "uniform"})
+    ]
+    assert said[1] - said[0]
+    assert {f"  {line}" for line in said[1] - said[0]} <= {*none.splitlines()}
+
+
 def test_decisions_by_command(consortium: Consortium) -> None:
     def runs(*words: str) -> str:
         done = CliRunner().invoke(app, ["deploy", "runs", *words])
@@ -197,6 +234,11 @@ def test_decisions_by_command(consortium: Consortium) -> None:
     own, node = str(consortium.own(0)), consortium.node(0)
     refused = CliRunner().invoke(app, ["deploy", "runs", "list", own])
     assert code_of(refused.output) == "folder-missing"
+    limits = "LIMITS='approve=\"each-run\"'\n"
+    text = f"DATA='{node.data}'\nLOG='{node.log}'\nLEDGER=''\n{limits}"
+    (consortium.own(0) / "node.env").write_text(text)
+    refused = CliRunner().invoke(app, ["deploy", "runs", "list", own])
+    assert code_of(refused.output) == "folder-missing"  # no ledger yet
     ledger.ask(consortium.settings(), node, {})
     ledger.ask(consortium.settings(l1=0.5), node, {})
     of = Ledger(consortium.approvals(0).file)
@@ -209,8 +251,14 @@ def test_decisions_by_command(consortium: Consortium) -> None:
     assert "approved until 2999-01-31" in runs("approve", own, first[:9], "--until", "2999-01-31")
     shown = runs("show", own, second)
     assert "l1: 0.0 before, 0.5 now" in shown or "l1: 0.5 before, 0.0 now" in shown
+    whole = runs("show", own, second, "--all")
+    assert "  learning-rate = " in whole
+    assert "  learning-rate = " not in shown
     runs("refuse", own, second, "--because", "no penalty")
     assert "refused: no penalty" in runs("list", own)
+    config = consortium.own(0) / "node.toml"
+    config.write_text(f"data = '{node.data}'\nidentity = '{own}'\n")
+    assert runs("list", str(config)) == runs("list", own)
     runs("withdraw", own, first)
     assert "withdrawn" in runs("list", own)
     assert "refused: no penalty" in (consortium.own(0) / "log.csv").read_text()

@@ -42,8 +42,8 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.owner.door import Door
-from fedul_flwr.federated.owner.ledger import Ledger
+from fedul_flwr.federated.owner.door import Door, make_client_app
+from fedul_flwr.federated.owner.ledger import LEDGER, Ledger
 from fedul_flwr.federated.payload import EVALUATE, TRAIN
 from fedul_flwr.federated.stage import RoundAtServer, sums_of
 from fedul_flwr.federated.strategy import Strategy
@@ -240,6 +240,32 @@ def test_given_a_model_next_to_the_last_when_one_owner_is_left_out_then_fixed_cl
         assert cosine(difference, owners.updates[1, VICTIM][0]) > 0.999
 
 
+@pytest.mark.parametrize("fixed", [True, False])
+def test_given_an_owner_that_drops_out_of_the_first_sum_then_the_rest_is_no_group(
+    fixed: bool, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With fixed groups it waits: else all of them together could never be summed again."""
+    owners, sums = Owners(tmp_path, 5, **{"fixed-clients": fixed}), opened_sums(monkeypatch)
+    build, gone = owners._build, {VICTIM}
+
+    def failing(context: Any) -> Any:
+        client = build(context)
+        if client.node.partition_id in gone:
+            client.train = None  # type: ignore[method-assign, assignment]
+        return client
+
+    def start() -> None:
+        flat = {**SUMMED, "on_client_failure": "continue"}
+        with suppress(UserError):
+            train(settings(**flat), 5, client_app=make_client_app(failing))
+
+    start()
+    assert [len(clients) for clients, _ in sums] == ([] if fixed else [4])
+    gone.clear()
+    start()
+    assert [len(clients) for clients, _ in sums] == ([5] if fixed else [4])
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_given_a_new_run_of_the_same_seed_without_one_owner_then_the_others_refuse(
     seed: int, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -256,7 +282,7 @@ def test_given_a_new_run_of_the_same_seed_without_one_owner_then_the_others_refu
     run(settings, owners, seed=seed)
     assert [len(clients) for clients, _ in sums] == ([5, 4] if seed else [5])
     for folder in owners.folders:
-        Ledger(folder.with_suffix(".ledger")).regroup()
+        Ledger(folder.with_suffix(".ledger") / LEDGER).regroup()
     run(settings, owners)
     assert len(sums[-1][0]) == 4
 

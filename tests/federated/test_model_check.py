@@ -14,7 +14,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.asked import Asked
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import ARRAYS
-from fedul_flwr.federated.owner.ledger import Ledger
+from fedul_flwr.federated.owner.ledger import LEDGER, Ledger
 from fedul_flwr.federated.owner.model_check import largest_move, refuse_foreign_model
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models.registry import fresh_model
@@ -205,7 +205,7 @@ def test_given_a_budget_when_runs_spend_it_then_a_later_round_is_refused_also_in
     with pytest.raises(UserError, match="max-epsilon"):
         train(settings(**PRIVATE, seed=1), 3, client_app=owners.app)
     assert {len(answers) for answers in owners.updates.values()} <= {1, 2}
-    [spent] = Ledger(tmp_path / "owners" / "0.ledger").spent()
+    [spent] = Ledger(tmp_path / "owners" / "0.ledger" / LEDGER).spent()
     assert "updates in 5 message(s): epsilon = 4.98" in spent
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.serverapp import Grid
 
 from fedul_flwr.baselines.labels_only import LabelsOnly
 from fedul_flwr.config.methods import METHODS, Method
@@ -19,9 +18,9 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import CONFIG, SETUP_BEFORE, phase_of
 from fedul_flwr.federated.policies import LabeledClientStages
 from fedul_flwr.results.model_file import pack
-from tests.support.fake_fleet import OWNERS, Flock, write_owners
+from tests.support.fake_fleet import OWNERS, Flock, run_fleet, write_owners
 from tests.support.refusals import refuses
-from tests.support.runs import metrics, same, summary, train
+from tests.support.runs import metrics, same, summary
 from tests.support.settings import Settings
 
 Run = Callable[..., tuple[Path, Flock]]
@@ -37,14 +36,8 @@ def run(settings: Settings, tmp_path: Path) -> Run:
 
     def start(there: Callable[[int], Any] = lambda round: ALL, **options: Any) -> Any:
         told = {key: options.pop(key) for key in FLEET & options.keys()}
-        fleet: dict[str, Any] = {"partitions": ALL, "announced": 4, **told}
-        flocks: list[Flock] = []
-
-        def wrap(grid: Grid) -> Grid:
-            flocks.append(Flock(grid, tmp_path / "owners", there=there, **fleet))
-            return flocks[-1]
-
-        return train(settings(**{**OWNERS, **options}), 1, wrap_grid=wrap), flocks[-1]
+        fleet: dict[str, Any] = {"partitions": ALL, "announced": 4, "there": there, **told}
+        return run_fleet(settings(**{**OWNERS, **options}), tmp_path / "owners", **fleet)
 
     return start
 

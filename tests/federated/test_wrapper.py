@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.federated.bases import BASES
+from fedul_flwr.federated.bases import BASES, ROBUST
 from fedul_flwr.federated.messages import ARRAYS, METRICS
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.surrogate import SurrogateLoss
@@ -71,13 +71,11 @@ def test_a_plain_loop_gives_the_same_weights(settings: Settings, weights: str) -
         np.testing.assert_allclose(array, model.state_dict()[name].numpy(), rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.usefixtures("no_collection")
-@pytest.mark.parametrize("base", sorted(BASES))
+@pytest.mark.parametrize("base", sorted(BASES.keys() - ROBUST))
 def test_every_base_trains(settings: Settings, base: str) -> None:
     sgd = {"optimizer": "sgd", "learning_rate": 0.1} if base in ("scaffold", "fednova") else {}
     local = {"evaluate": "local"} if base == "local" else {}
-    clients = {"fedtrimmedavg": 5, "krum": 5, "multikrum": 6, "bulyan": 7}.get(base, 3)
-    directory = train(settings(**{**QUICK, **sgd, **local, "num_rounds": 3}, base=base), clients)
+    directory = train(settings(**{**QUICK, **sgd, **local, "num_rounds": 3}, base=base), 3)
     lines = metrics(directory)
     assert lines[-1]["surrogate_loss"] < lines[0]["surrogate_loss"]
     assert summary(directory)["base"] == base

@@ -19,7 +19,7 @@ from fedul_flwr.learning.plan import CPU
 from fedul_flwr.learning.proxies import ProxyObjective, proxy_contrast, trained_rows
 from fedul_flwr.models.parts import Projected, feature_layer, inputs_of
 from tests.support.local_tasks import batch_of
-from tests.support.runs import assert_same_run, cut_off, last_model, resume, train
+from tests.support.runs import last_model, train
 
 Settings = Callable[..., RunConfig]
 WIDE: Any = {"dtype": torch.float64}
@@ -217,16 +217,3 @@ def test_class_shares_follow_the_counts_of_each_round(
         assert counts.sum() >= 60  # labels alone, of both clients, twice
         shares = 0.99 * shares + 0.01 * counts / counts.sum()
     assert load_file(directory / "state-4.safetensors")[CLASS_SHARES] == pytest.approx(shares)
-
-
-@pytest.mark.parametrize(
-    "where", [{}, {"scenario.labels-at": "server", "server_fraction": 0.1}], ids=["C", "S"]
-)
-def test_given_a_run_that_was_cut_off_then_it_ends_as_an_uninterrupted_one(
-    settings: Settings, where: dict[str, Any]
-) -> None:
-    plan = {**QUICK, **where}
-    if where:
-        del plan["labels.total"]
-    whole = train(settings(**plan), 3)
-    assert_same_run(resume(cut_off(settings(**plan), 3, call=4), 3), whole)

@@ -16,7 +16,7 @@ from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU
 from tests.support.local_tasks import batch_of
 from tests.support.refusals import refuses
-from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, train
+from tests.support.runs import last_model, train
 
 Settings = Callable[..., RunConfig]
 WIDE: Any = {"dtype": torch.float64}
@@ -87,20 +87,6 @@ def test_every_setting_counts(settings: Settings) -> None:
     first, *others = (last_model(train(settings(**{**plain, **one}), 2)) for one in ({}, *more))
     for other in others:
         assert not all(np.array_equal(array, other[name]) for name, array in first.items())
-
-
-@pytest.mark.parametrize(
-    "place", [{}, {"scenario.labels-at": "server", "server_fraction": 0.1}], ids=["C", "S"]
-)
-def test_given_a_run_that_was_cut_off_then_it_ends_as_an_uninterrupted_one(
-    settings: Settings, place: dict[str, Any]
-) -> None:
-    plan = {**QUICK, **place}
-    if place:
-        del plan["labels.total"]
-    whole = train(settings(**plan), 3)
-    assert_same_run(resume(cut_off(settings(**plan), 3, call=4), 3), whole)
-    assert all(0 <= line["confident_share"] <= 1 for line in metrics(whole))
 
 
 @pytest.mark.parametrize("threshold", [1.0, -0.1])

@@ -11,7 +11,7 @@ from fedul_flwr.federated.payload import UNDER_MASKS
 from tests.method import fedproto
 from tests.support.deploy_checks import WHERE, ready, refused
 from tests.support.owner_files import write_points
-from tests.support.runs import assert_same_run, cut_off, metrics, resume, train
+from tests.support.runs import metrics, train
 
 FEDPROTO: dict[str, Any] = {
     "method": "tests.method.fedproto:METHOD",
@@ -46,11 +46,6 @@ def test_given_a_secure_sum_then_the_prototypes_are_those_of_the_plain_run(setti
     )
     # In round 1 the models of both are equal; later their means differ by rounding.
     np.testing.assert_allclose(masked, plain, rtol=1e-3, atol=1e-4)
-
-
-def test_given_a_run_that_was_cut_off_then_it_resumes_bit_for_bit(settings: Any) -> None:
-    whole = train(settings(**FEDPROTO), 3)
-    assert_same_run(whole, resume(cut_off(settings(**FEDPROTO), 3, 3), 3))
 
 
 def test_given_an_owner_then_the_check_shows_what_leaves_in_words(

@@ -20,7 +20,7 @@ from fedul_flwr.learning.network import Network
 from tests.method import flexfed
 from tests.support.local_tasks import task_of
 from tests.support.refusals import refuses
-from tests.support.runs import assert_same_run, cut_off, resume, train
+from tests.support.runs import train
 from tests.support.simulated_clients import simulated_client
 
 FLEXFED: dict[str, Any] = {
@@ -54,13 +54,6 @@ def test_given_many_classes_then_a_secure_sum_has_a_number_for_each(settings: An
     # Weight, count and FedNova's a_i; then loss, steps and normalizer, each with a number that says
     # whether it is there; and the classes.
     assert Numbers(config, Sizes(classes=100)).tail.numbers == 3 + 2 * 3 + 100
-
-
-def test_given_a_run_that_was_cut_off_then_it_resumes_with_its_state(settings: Any) -> None:
-    whole = train(settings(**FLEXFED), 3)
-    # Calls: two phases of registration, then one a round.
-    assert_same_run(whole, resume(cut_off(settings(**FLEXFED), 3, 4), 3))
-    assert sum(sums(whole)) > 0
 
 
 def test_given_what_the_server_sends_then_each_class_has_its_threshold(settings: Any) -> None:

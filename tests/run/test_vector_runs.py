@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedul_flwr.config.auto_settings import AUTO_KEYS
@@ -23,7 +22,7 @@ from fedul_flwr.federated.messages import COLUMNS, CONFIG, PART, SETUP, phase_of
 from fedul_flwr.federated.stages.columns import check_moments
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.results.predict import write_predictions as predict
-from tests.support.fake_fleet import Flock
+from tests.support.fake_fleet import run_fleet
 from tests.support.refusals import refuses
 from tests.support.runs import assert_same_arrays, last_model, metrics, summary, train
 from tests.support.settings import Settings
@@ -192,17 +191,10 @@ def test_a_client_that_is_late(how: str, first: int, settings: Settings, tmp_pat
     place, _, alone = write_owners(tmp_path, owners=first + 1)
     for owner in range(first + 1):
         (place / f"owner{owner}").rename(place / str(owner))
-    flocks: list[Flock] = []
-
-    def wrap(grid: Grid) -> Grid:
-        late = {"partitions": range(first + 1), "announced": first + 1}
-        late |= {"there": lambda number: range(first + (number > 1))}
-        flocks.append(Flock(grid, place, **late))
-        return flocks[-1]
-
     more = {"num_rounds": 3, "connect_timeout": 0.05, "standardize_sum": how}
-    plan = {**alone, **more, "on_client_failure": "continue"}
-    directory = train(settings(**plan), 1, wrap_grid=wrap)
+    config = settings(**{**alone, **more, "on_client_failure": "continue"})
+    there = lambda number: range(first + (number > 1))  # noqa: E731
+    directory, flock = run_fleet(config, place, partitions=range(first + 1), there=there)
     assert [(line["clients"], line["failures"]) for line in metrics(directory)] == [
         *((first, 0), (first + 1, 0), (first + 1, 0))
     ]
@@ -215,13 +207,13 @@ def test_a_client_that_is_late(how: str, first: int, settings: Settings, tmp_pat
     assert [column.mean for column in known.columns] == pytest.approx(wanted)
     (setup,) = [
         message.content[CONFIG]
-        for message in flocks[0].told
+        for message in flock.told
         if phase_of(message) == SETUP and message.metadata.dst_node_id == FIRST_NODE_ID + first
     ]
     assert setup[MEANS] == [column.mean for column in known.columns]
     assert setup[SCALES] == [column.scale for column in known.columns]
-    assert flocks[0].asked(2, COLUMNS) == []  # nobody is told twice
-    assert flocks[0].asked(2, PART) == []
+    assert flock.asked(2, COLUMNS) == []  # nobody is told twice
+    assert flock.asked(2, PART) == []
 
 
 def table(file: Path) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from scipy.stats import hypergeom
 from fedul_flwr.secure.sharing import (
     COMPLETE,
     PRIME,
+    conspirators,
     degree,
     find_secret,
     neighbors,
@@ -107,3 +108,14 @@ def test_given_wrong_shares_then_the_secret_is_found_and_they_are_named(
     assert find_secret(shares, needed, secret.__eq__) == (secret, {*range(wrong)})
     few = {place: shares[place] for place in range(wrong + needed - 1)}
     assert find_secret(few, needed, secret.__eq__) is None
+
+
+@pytest.mark.parametrize(
+    ("participants", "fewest"),
+    # Of 3 a quorum is 3: 2 subtract their parts. Of 4 it is 3: 2 * 3 - 4 = 2 sign two lists. Of 5
+    # it is 4, and 2 * 4 - 5 = 3 sign two lists; of 10 it is 7, and 4 do; of 9 it is 7, and 5 do,
+    # as 5 have the shares of a secret. Of 200 a fifth.
+    [(3, 2), (4, 2), (5, 3), (9, 5), (10, 4), (200, 40)],
+)
+def test_how_many_read_anothers_part(participants: int, fewest: int) -> None:
+    assert conspirators(participants) == fewest

@@ -152,7 +152,7 @@ def test_given_steps_in_any_order_then_a_client_refuses_them_or_the_sum_is_right
 ) -> None:
     machine = type("Machine", (Steps,), {"pinned": pinned})
     few = settings(
-        max_examples=25,
+        max_examples=15,
         stateful_step_count=40,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],

@@ -92,6 +92,6 @@ def test_a_fraction_of_the_clients_evaluates_the_same_in_every_round(
     assert 2 * model <= metrics(directory)[0]["bytes_down_evaluation"] < 2 * model + 200
 
 
-def test_given_the_demo_then_eight_of_its_rounds_reach_its_bar(settings: Settings) -> None:
-    """At most 4 % test error with 10 clients; the demo itself has 30 rounds."""
-    assert summary(train(settings(num_rounds=8), 10))["test_error"] <= 4.0
+def test_given_the_demo_then_five_of_its_rounds_reach_a_bar(settings: Settings) -> None:
+    """At most 7 % test error with 10 clients; the demo itself has 30 rounds, and less than 4 %."""
+    assert summary(train(settings(num_rounds=5), 10))["test_error"] <= 7.0

@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message
-from flwr.serverapp import Grid
 from safetensors.numpy import load_file
 
 from fedul_flwr.arrays import Arrays
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.learning.variates import CONTROL, confirmed
-from tests.support.fake_fleet import OWNERS, Flock, write_owners
+from tests.support.fake_fleet import OWNERS, Flock, run_fleet, write_owners
 from tests.support.fedmatch_exchanges import Exchange, Fate, watched
 from tests.support.runs import metrics, train
 from tests.support.settings import Settings
@@ -149,25 +147,17 @@ def run(settings: Settings, tmp_path: Path) -> Run:
     def start(
         there: Callable[[int], Any] = lambda number: range(4), forgets: Any = (), **more: Any
     ) -> tuple[Path, Flock, dict[int, Arrays]]:
-        flocks: list[Flock] = []
-        inner: list[Any] = []
-
-        def wrap(grid: Grid) -> Grid:
-            inner.append(grid)
-            options: dict[str, Any] = {"partitions": range(4), "announced": 4, "there": there}
-            flocks.append(Flock(grid, tmp_path / "owners", forgets=forgets, **options))
-            return flocks[-1]
-
         plan = {**OWNERS, **LENIENT, "base": "scaffold", "optimizer": "sgd", "learning_rate": 0.1}
         plan |= {"num_rounds": 6, "precision": "float64", **more}
-        directory = train(settings(**plan), 1, wrap_grid=wrap)
+        fleet: dict[str, Any] = {"partitions": range(4), "there": there, "forgets": forgets}
+        directory, flock = run_fleet(settings(**plan), tmp_path / "owners", **fleet)
         kept: dict[int, Arrays] = {}
-        for node, context in inner[-1].contexts.items():
+        for node, context in flock.contexts.items():
             if CONTROL in context.state:
                 record = context.state[CONTROL]
                 assert isinstance(record, ArrayRecord)
-                kept[node - FIRST_NODE_ID] = {n: a.numpy() for n, a in record.items()}
-        return directory, flocks[-1], kept
+                kept[node] = {n: a.numpy() for n, a in record.items()}
+        return directory, flock, kept
 
     return start
 

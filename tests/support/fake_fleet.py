@@ -9,11 +9,12 @@ from flwr.common.constant import ErrorCode
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.federated.grid import SampledGrid
 from fedul_flwr.federated.messages import phase_of
 from tests.support.learnable_owners import NAMES, write_labeled
-from tests.support.runs import EVERYTHING_ALLOWED, as_error
+from tests.support.runs import EVERYTHING_ALLOWED, as_error, train
 
 OWNERS: dict[str, Any] = {
     **{"method": "labels-only", "dataset": "none", "class_names": ",".join(NAMES)},
@@ -36,7 +37,8 @@ class Flock(SampledGrid):
     ----------
     place : folders of the owners, named by partition.
     partitions : that of each node, counted from 0.
-    announced : ``num-partitions`` of all node configs, more where a partition is beyond it.
+    announced : ``num-partitions`` of all node configs, more where a partition is beyond it; by
+        default as many as nodes.
     there : nodes, counted from 0.
     forgets : ``(round, node)``: the node has lost its memory since the round before.
     fails : ``(round, node)``: its reply to training is an error.
@@ -53,7 +55,7 @@ class Flock(SampledGrid):
         place: Path,
         *,
         partitions: Collection[int],
-        announced: int,
+        announced: int = 0,
         there: Callable[[int], Collection[int]],
         forgets: Collection[tuple[int, int]] = (),
         fails: Collection[tuple[int, int]] = (),
@@ -62,6 +64,7 @@ class Flock(SampledGrid):
         registered: Collection[int] = (),
     ) -> None:
         super().__init__(grid, [])
+        announced = announced or len(partitions)
         assert isinstance(grid, InProcessGrid)
         self._inner, self._there, self._forgets, self._fails = grid, there, forgets, fails
         self._silent, self._registered = silent, registered
@@ -115,6 +118,11 @@ class Flock(SampledGrid):
             self.round += 1
         return replies
 
+    @property
+    def contexts(self) -> dict[int, Context]:
+        """What each node has, by its number."""
+        return {node - FIRST_NODE_ID: context for node, context in self._inner.contexts.items()}
+
     def asked(self, round: int, phase: str) -> list[int]:
         """Nodes that heard ``phase`` in a round."""
         return sorted(node for name, node in self.heard.get(round, []) if name == phase)
@@ -125,3 +133,14 @@ class Flock(SampledGrid):
     @staticmethod
     def _name(message: Message) -> str:
         return phase_of(message) or message.metadata.message_type
+
+
+def run_fleet(config: RunConfig, place: Path, **fleet: Any) -> tuple[Path, Flock]:
+    """Run with the nodes of a :class:`Flock`; results, and the grid with what was heard."""
+    flocks: list[Flock] = []
+
+    def wrap(grid: Grid) -> Grid:
+        flocks.append(Flock(grid, place, **fleet))
+        return flocks[-1]
+
+    return train(config, 1, wrap_grid=wrap), flocks[-1]

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 
 from fedul_flwr.federated.messages import to_arrays, to_record
@@ -22,6 +21,7 @@ from fedul_flwr.secure.sum_client import (
 )
 from fedul_flwr.secure.sum_server import SumServer, apart_message
 from fedul_flwr.secure.words import NO_TAIL, Tail
+from tests.support.identities import identities as new_identities
 
 Arrays = dict[str, NDArray[Any]]
 QUESTION = b"m" * 32
@@ -41,12 +41,8 @@ class Party:
         self.clients, self.pinned, self.tail, self.apart = sorted(clients), pinned, tail, apart
         self.purpose = Purpose("sum", 1, 0, b"n" * 32)
         self.identities: dict[int, Any] = dict.fromkeys(self.clients)
-        if identities:
-            self.identities = dict(identities)
-        elif pinned:
-            keys = {client: ec.generate_private_key(ec.SECP384R1()) for client in self.clients}
-            public = {client: key.public_key() for client, key in keys.items()}
-            self.identities = {c: Identities(c, key, public) for c, key in keys.items()}
+        if pinned or identities:
+            self.identities = dict(identities or new_identities(self.clients))
         self.stages: dict[int, Arrays] = {}
         self.exchange_keys()
         self.join(self.clients)

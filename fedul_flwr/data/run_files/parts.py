@@ -216,6 +216,10 @@ class Summary(BaseModel):
     test_error: float | None = None
     final_test_error: float | None = None
     validation_error: float | None = None
+    known_error: float | None = None
+    known_error_interval: list[float] | None = None
+    known_confusion: list[list[float]] | None = None
+    known_from: str = ""
     start_test_error: float | None = None
     start_validation_error: float | None = None
     test_prior: list[float] | None = None
@@ -240,6 +244,7 @@ class Summary(BaseModel):
     delta: float | None = None
     releases: int | None = None
     epsilon_covers: str | None = None
+    conspirators: str | None = None
     budget_exhausted: bool = False
     stopped_early: bool = False
     personal: PersonalSummary | None = None

@@ -108,6 +108,7 @@ OF_LINES = (
     *("loss", "surrogate_loss", "surrogate_chance", "steps", "num_examples", "normalizer"),
     *("heldout_loss", LOSSES, "server_loss", "update_norm", "rate_factor"),
     *("head_points", "head_condition", "head_scale", "pseudo_label_error", "pseudo_labeled"),
+    *("known_error", "known_error_deviation"),
     *("start_*", "test_*", "validation_*", "labeled_*", "seconds*"),
     *("model_bytes", "bytes_*", "percent_*", "nonzero_*", "released_*"),
 )

@@ -44,9 +44,11 @@ from fedul_flwr.federated.messages import (
     DESCRIBE,
     END,
     METRICS,
+    PART,
     SETTINGS,
     SETUP,
     SHARES,
+    SUM_PHASES,
     WEIGHT,
     TensorArray,
     from_records,
@@ -136,6 +138,7 @@ def _opened(build: ClientBuilder, context: Context) -> tuple[Client[Any], Door]:
 
 
 Answer = Callable[[Message, Context], Message]
+_OF_NO_POINTS = frozenset((DESCRIBE, END, *SUM_PHASES)) - {PART}
 SIMULATION_KEYS = frozenset(("partition-id", "num-partitions"))
 """The only keys that Flower's simulation puts into a node config."""
 
@@ -185,7 +188,8 @@ def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp
             payload = door.trained(lambda: client.train(arrays, config, received))
             for stage in client.stages:
                 payload = stage.after(payload)
-        payload |= {STARTED: started, ENDED: time.time(), PROCESS: os.getpid()}
+        ended = max(time.time(), started + client.node.answer_seconds)
+        payload |= {STARTED: started, ENDED: ended, PROCESS: os.getpid()}
         reply = update_content(payload, reports_of(client.settings))
         return Message(door.leaving(TRAIN, reply), reply_to=message)
 
@@ -193,7 +197,6 @@ def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp
     @_hide_private_errors
     def evaluate(message: Message, context: Context) -> Message:
         client, door = _opened(build, context)
-        door.require_no_sum("a loss")
         door.require_approval()
         arrays, config = _unpack(message, client)
         check_model(client, arrays, int(config["server-round"]) + 1)
@@ -225,6 +228,7 @@ def _hide_private_errors(answer: Answer) -> Answer:
 
     @wraps(answer)
     def guarded(message: Message, context: Context) -> Message:
+        ready = time.monotonic() + _answer_seconds(message, context)
         try:
             with without_exit("A client"):
                 return answer(message, context)
@@ -240,8 +244,17 @@ def _hide_private_errors(answer: Answer) -> Answer:
             raise UserError(
                 f"The client {problem}; its own log says why.", "client-failed"
             ) from error
+        finally:
+            time.sleep(max(0.0, ready - time.monotonic()))
 
     return guarded
+
+
+def _answer_seconds(message: Message, context: Context) -> float:
+    """How long an answer takes at least, where it could tell of points by its time."""
+    phase = message.content.config_records.get(CONFIG, ConfigRecord()).get("phase")
+    wanted = context.node_config.get("answer-seconds")
+    return float(wanted) if isinstance(wanted, float | int) and phase not in _OF_NO_POINTS else 0.0
 
 
 def _unpack(message: Message, client: Client[Any]) -> tuple[Arrays, dict[str, Any]]:

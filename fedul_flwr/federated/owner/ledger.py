@@ -1,4 +1,4 @@
-"""What an owner has answered, spent and approved, over all runs with its data: a file of its own.
+"""What an owner has answered, spent and approved, over all runs with its data: a file beside them.
 
 A server can begin a run anew, and a restarted SuperNode has forgotten the one before. What must
 hold beyond a process, and beyond a run, is therefore on the owner's disk: SQLite's journal
@@ -33,7 +33,7 @@ from fedul_flwr.data.standardize import MEANS, SCALES
 from fedul_flwr.data.user_content import user_content
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.asked import code_digest
-from fedul_flwr.federated.declared import disclosures
+from fedul_flwr.federated.declared import disclosures, unprotected
 from fedul_flwr.federated.messages import (
     APPROVAL,
     BECAUSE,
@@ -48,6 +48,8 @@ from fedul_flwr.federated.owner.log import note_decision
 from fedul_flwr.secure.identities import OWNERS_FILE, Identities, Purpose, read_identities
 from fedul_flwr.secure.noise import gaussian_epsilon
 
+LEDGER = "ledger.sqlite"
+"""Its file. It has a folder of its own, as SQLite writes its journal beside it."""
 DELTA = 1e-5
 """δ of all epsilons here."""
 
@@ -63,13 +65,16 @@ CREATE TABLE IF NOT EXISTS decided
 
 
 def ledger_file(node: NodeConfig) -> Path | None:
-    """The file beside the owner's log, or beside its data if it has none; ``None`` without data."""
+    """The file in the folder ``DATA.ledger`` beside the data, unless node config ``ledger`` names
+    another folder; ``None`` without data.
+
+    Whichever folder of settings or log a node has: the same data have the same ledger.
+    """
     if not node.data:
         return None
-    if node.log:
-        return Path(node.log).expanduser().resolve().with_suffix(".ledger")
-    folder = Path(node.data).expanduser().resolve()
-    return folder.with_name(f"{folder.name}.ledger")
+    data = Path(node.data).expanduser().resolve()
+    folder = Path(node.ledger).expanduser().resolve() if node.ledger else None
+    return (folder or data.with_name(f"{data.name}.ledger")) / LEDGER
 
 
 def spender(node: NodeConfig) -> Callable[[str, float], None]:
@@ -182,6 +187,7 @@ class Ledger:
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
+            self.file.parent.mkdir(mode=0o700, exist_ok=True)
             require_regular_file(self.file)
             self.file.touch(mode=0o600)
             with closing(sqlite3.connect(self.file, timeout=60)) as entries:
@@ -192,7 +198,8 @@ class Ledger:
         except (OSError, sqlite3.Error) as error:
             raise OwnDataError(
                 f"{self.file}, which keeps what was answered and spent, cannot be read and "
-                f"written: {error}.",
+                f"written: {error}. Let this user write to its folder, or name another one as "
+                "ledger in the node config (LEDGER in node.env).",
                 "file-not-writable",
             ) from None
 
@@ -225,7 +232,8 @@ def describe_run(settings: RunConfig, node: NodeConfig, setup: Mapping[str, Any]
 
     Its keys are ``settings``, ``setup`` (columns, classes, shapes: what comes beside the settings),
     ``code`` (SHA-256 of the program and of own modules), ``sent`` (what would leave, to whom, how
-    often) and ``owners`` (numbers and digests of their public keys).
+    often), ``unprotected`` (what the settings leave open) and ``owners`` (numbers and digests of
+    their public keys).
 
     Parameters
     ----------
@@ -238,6 +246,7 @@ def describe_run(settings: RunConfig, node: NodeConfig, setup: Mapping[str, Any]
         "setup": {key: value for key, value in setup.items() if key not in _APART},
         "code": {"fedul-flwr": code_digest(), **modules},
         "sent": [*map(str, disclosures(settings))],
+        "unprotected": [*unprotected(settings)],
         "owners": _others(node),
     }
 
@@ -257,7 +266,7 @@ def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             for key in sorted({*before, *after})
             if before.get(key) != after.get(key)
         ]
-    for part in ("sent", "owners"):
+    for part in ("sent", "unprotected", "owners"):
         lines += [f"{part}, new: {one}" for one in now[part] if one not in then[part]]
         lines += [f"{part}, gone: {one}" for one in then[part] if one not in now[part]]
     return lines

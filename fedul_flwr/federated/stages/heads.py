@@ -17,14 +17,15 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedul_flwr.arrays import Arrays, Floats
+from fedul_flwr.arrays import Arrays, Floats, Ints
 from fedul_flwr.config.base import AUTO, setting_error
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import HeadSettings
 from fedul_flwr.data.class_priors import floored, uniform_prior
+from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.split import label_scenario
-from fedul_flwr.data.types import Content, InputShape, Value, count, numbers
+from fedul_flwr.data.types import Content, Inputs, InputShape, Value, count, numbers
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, TooFewLeftError, UserError
 from fedul_flwr.federated.members import ClientRegistry
 from fedul_flwr.federated.messages import (
@@ -45,19 +46,22 @@ from fedul_flwr.learning.closed_form import (
     MOST_FEATURES,
     SoftSums,
     condition,
+    default_shrinkage,
     fit_gaussians,
-    linear_head,
+    head_of_spectrum,
     posteriors,
+    shrunk_spectrum,
     soft_sums,
     sums_size,
 )
+from fedul_flwr.learning.known_error import LeaveOneOut
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.noise import fresh_gaussians, gaussian_sigma
 from fedul_flwr.secure.session import FEWEST
 from fedul_flwr.secure.words import FIXED, FIXED_BITS
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 COARSEST = 1e4
 """Fewest steps of a masked sum in the sum of a feature's squares about its class means."""
@@ -74,9 +78,6 @@ def _turn(round_number: int) -> str:
 
 def client_sums(client: Any, content: Content) -> Floats:
     """The sums of a :class:`fedul_flwr.federated.client.Client` for a head, flat."""
-    from fedul_flwr.learning.local import features_and_logits, load_arrays
-    from fedul_flwr.learning.plan import local_plan
-
     settings = client.settings
     number, updates = count(content, "server-round"), find_method(settings.method).updates
     of = content.values.get(OF)
@@ -91,21 +92,29 @@ def client_sums(client: Any, content: Content) -> Floats:
     points, stated = client.point_shares(), of == HEADS[0]
     chosen = points.stated if stated else points.shares.any(axis=1)
     shares = points.shares[chosen]
-    try:
-        load_arrays(client.model, content.arrays)
-    except ValueError as error:
-        raise UserError(f"The server's model is another one: {error}.", "model-mismatch") from None
-    head = _head_names(settings, client.data.model_shape, client.num_classes)
-    check_body(client, content.arrays, head)
-    features, logits = features_and_logits(
-        client.model, points.inputs, points.points[chosen], local_plan(settings)
-    )
+    features, logits = features_of(client, content.arrays, points.inputs, points.points[chosen])
     soft = shares if stated else posteriors(logits.double().numpy(), shares, prior)
     if not settings[HeadSettings].epsilon:
         return soft_sums(features, soft, stated=stated).flat()
     noise = HeadNoise(settings)
     spender(client.node)("sums for heads", noise.mu_squared)
     return noise.add(features, soft, stated=stated)
+
+
+def features_of(
+    client: Any, arrays: Arrays, inputs: Inputs, points: Ints
+) -> tuple[NDArray[np.float32], Tensor]:
+    """Features ``(n, d)`` and logits ``(n, K)`` of a client's points by a model from the server."""
+    from fedul_flwr.learning.local import features_and_logits, load_arrays
+    from fedul_flwr.learning.plan import local_plan
+
+    try:
+        load_arrays(client.model, arrays)
+    except ValueError as error:
+        raise UserError(f"The server's model is another one: {error}.", "model-mismatch") from None
+    head = head_names(client.settings, client.data.model_shape, client.num_classes)
+    check_body(client, arrays, head)
+    return features_and_logits(client.model, inputs, points, local_plan(client.settings))
 
 
 class HeadNoise:
@@ -203,6 +212,16 @@ def _spread(weight: NDArray[Any]) -> float:
     return float(np.linalg.norm(weight - weight.mean(axis=0)))
 
 
+class TakenOut(NamedTuple):
+    """By what a client takes its points out of a head: that, the class priors that it is for,
+    whether it is of what was stated of points, and weight and bias of the head before."""
+
+    one: LeaveOneOut
+    prior: Floats
+    stated: bool
+    before: list[NDArray[Any]]
+
+
 class Made(NamedTuple):
     """A model with a new head, the class priors that it is for, numbers about the sums, and how
     many clients are in them."""
@@ -238,7 +257,7 @@ def last_layer(settings: RunConfig, shape: InputShape, num_classes: int) -> tupl
     return f"{name}.weight", layer
 
 
-def _head_names(settings: RunConfig, shape: InputShape, num_classes: int) -> tuple[str, str]:
+def head_names(settings: RunConfig, shape: InputShape, num_classes: int) -> tuple[str, str]:
     """Names of the last layer's weight and bias."""
     name, layer = last_layer(settings, shape, num_classes)
     problem = ""
@@ -262,8 +281,10 @@ class AtServer(ServerStage):
         self._options, self._method = settings[HeadSettings], find_method(settings.method)
         every = self._options.every
         self._every = strategy.head_every if every == AUTO else every
-        self._names = _head_names(settings, registry.model_shape, registry.num_classes)
+        self._names = head_names(settings, registry.model_shape, registry.num_classes)
         self._scale: float | None = None
+        self.taken_out: TakenOut | None = None
+        """Of the last head that was made."""
 
     def begin(self, round: RoundAtServer) -> None:
         """Make the round's model, where nothing is trained in it."""
@@ -366,11 +387,16 @@ class AtServer(ServerStage):
                     )
             if prior is None:
                 prior = floored(sums.masses)
-            part = None if self._options.shrinkage == AUTO else self._options.shrinkage
             gaussians = fit_gaussians(sums)
+            stated = self._options.shrinkage
+            part = default_shrinkage(gaussians) if stated == AUTO else stated
             if self.settings.sums_heads:
                 _require_scale(gaussians.covariance, sums.num_points)
-            values = linear_head(gaussians, prior, part)
+            spectrum = shrunk_spectrum(gaussians, part)
+            values = head_of_spectrum(gaussians, prior, spectrum)
+            rng = stream(self.settings.seed, "leave-one-out", round_number)
+            one = LeaveOneOut.of(gaussians, sums.gram, prior, part, spectrum, rng)
+            self.taken_out = TakenOut(one, prior, turn == HEADS[0], [model[n] for n in self._names])
             made = {
                 name: np.asarray(value, model[name].dtype)
                 for name, value in zip(self._names, values, strict=True)

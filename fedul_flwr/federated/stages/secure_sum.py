@@ -36,7 +36,14 @@ from fedul_flwr.federated.sums.client import SumMember, UpdateMember
 from fedul_flwr.federated.sums.server import SecureSums
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PUBLIC, SIGNATURES, TO
-from fedul_flwr.secure.sharing import HASHES, PAIR_KEYS, PAIR_SHARES, SEALED, SELF_SHARES
+from fedul_flwr.secure.sharing import (
+    HASHES,
+    PAIR_KEYS,
+    PAIR_SHARES,
+    SEALED,
+    SELF_SHARES,
+    conspirators,
+)
 
 
 class Opener(ServerStage):
@@ -45,6 +52,12 @@ class Opener(ServerStage):
     def __init__(self, strategy: Any) -> None:
         super().__init__(strategy)
         strategy.sums = SecureSums(strategy.registry)
+
+    def about(self) -> Mapping[str, Any]:
+        """How many owners the server would need to read another's part, where they sign."""
+        if not (owners := self.strategy.sums.smallest):
+            return {}
+        return {"conspirators": f"{conspirators(owners)} of {owners}"}
 
 
 class AtServer(ServerStage):

@@ -134,7 +134,8 @@ class SumMember(ClientStage):
 
     def _require_declared(self, of: str, asked: Asked) -> None:
         """Refuse what no answer depends on, and other types: they make a question look new."""
-        model = asked.records.get(ARRAYS, {})
+        beside = self._sums[of].beside
+        model = {n: one for n, one in asked.records.get(ARRAYS, {}).items() if n not in beside}
         if self._sums[of].once:
             odd = [*model, *(asked.values.keys() - {OF})]
         else:
@@ -314,8 +315,15 @@ class SumMember(ClientStage):
         return _at(joined, state), reply
 
     def _record_list(self, state: Arrays, content: Content) -> None:
-        """Note over whom this is summed, or refuse if it was over others before."""
-        _, listed = survivors_of(_stage(state), content.arrays)
+        """Note over whom this is summed, or refuse if it was, or was to be, over others."""
+        stage, listed = survivors_of(_stage(state), content.arrays)
+        gone = sorted({*stage.terms.present} - {*listed})
+        if gone and self._ledger and self._node.fixed_clients:  # else a dropout fixes the rest
+            raise UserError(
+                f"Client(s) {', '.join(map(str, gone))} dropped out of a secure sum, and this "
+                "node's owner has fixed-clients: resume the run when they are back.",
+                "server-names-others",
+            )
         self._refuse_others(state, listed, note=True)
 
     @property

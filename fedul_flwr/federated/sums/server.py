@@ -117,6 +117,8 @@ class SecureSums:
         self._apart: set[tuple[int, int]] = set()
         """Complaints of the run: who has made one, and about whom."""
         self._server: SumServer | None = None
+        self.smallest = 0
+        """Fewest clients in a sum so far, of owners with identities; 0 before there is one."""
 
     # Before training
 
@@ -404,6 +406,8 @@ class SecureSums:
                 contents = dict.fromkeys(members, Content(arrays=server.signed_list(signed)))
             shares = self._ask(UNMASK, contents, server.check_unmask)
             opened, liars = server.open_sum(shares, tail)
+            if self._pinned:
+                self.smallest = min(self.smallest or len(members), len(members))
         finally:
             self._server = None
         reason = "the shares that it sent to open a secure sum are wrong"

@@ -1,0 +1,286 @@
+"""Each limit of an owner at each message, also if the owner makes it stricter during a run."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from fedul_flwr.config.node_config import NodeConfig, OwnerLimits
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.types import Content
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.declared import declared
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    CONFIG,
+    DESCRIBE,
+    END,
+    HEAD,
+    OF,
+    PRIOR,
+    SETUP,
+    phase_messages,
+    to_record,
+)
+from fedul_flwr.federated.owner.door import build_client, make_client_app
+from fedul_flwr.federated.owner.ledger import Approvals
+from fedul_flwr.federated.payload import EVALUATE, TRAIN
+from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.models.registry import fresh_model
+from tests.federated.test_asking_again import setup_of
+from tests.support.learnable_owners import write_labeled, write_sets
+from tests.support.lying_server import SUMMED
+
+PLAIN: dict[str, Any] = {
+    **{**SUMMED, "secure_sum": "off", "method": "fedul", "model": "linear"},
+    **{"test_prior": "uniform", "num_rounds": 2},
+}
+XCLP: dict[str, Any] = {**SUMMED, "secure_sum": "off", "method": "xclp", "model": "linear"}
+HEADS = {**PLAIN, "method": "closed-form", "closed-form.sum": "plaintext"}
+BROKEN: dict[str, list[tuple[Any, dict[str, Any]]]] = {
+    "allow-methods": [("fedpl", PLAIN), ("fedul", XCLP), ("fedul", {**SUMMED, "model": "linear"})],
+    "allow-plaintext": [(False, HEADS), (False, {**XCLP, "xclp.secure": "plaintext"})],
+    "allow-known-seed": [(False, {**XCLP, "xclp.secure": "rlwe", "xclp.codes-seed": "run"})],
+    "allow-priors": [(False, {**PLAIN, "fedul.share-priors": True})],
+    "allow-class-shares": [(False, {**PLAIN, "test_prior": "sets"})],
+    "require-secure-sum": [(True, PLAIN), (True, HEADS)],
+    "min-labeled-clients": [(4, {**XCLP, "xclp.min-labeled-clients": 3})],
+    "check-models": [(True, {**PLAIN, "base": "fedadam"}), (True, PLAIN)],
+    "fixed-features": [(True, XCLP)],
+    "max-epsilon": [(1.0, PLAIN), (1.0, XCLP)],
+    "max-codes-epsilon": [(1.0, XCLP), (1.0, {**XCLP, "xclp.codes-epsilon": 2.0})],
+    "max-labels-epsilon": [(1.0, XCLP), (1.0, {**XCLP, "xclp.labels-epsilon": 2.0})],
+    "max-clipping-norm": [(1.0, PLAIN), (1.0, {**PLAIN, "dp.clipping": "client", "dp.norm": 2.0})],
+    "min-noise-multiplier": [(1.0, PLAIN)],
+    "max-rounds": [(1, PLAIN), (1, {**XCLP, "num_rounds": 2})],
+}
+"""Values of limits, each with settings that break it."""
+OF_DATA = {"min-set-size", "min-class-count", "share-digits"}
+"""What the owner's points break; tests of floors have them."""
+OF_ANSWERS = {"approve", "approved-starts", "fixed-clients", "answer-seconds"}
+"""What says how a run is answered; tests of approvals, models and sums have them."""
+OF_TABLES = {"allow-column-means"}
+WIDE = {"allow-plaintext": True, "allow-known-seed": True, "allow-priors": True}
+
+
+def test_no_limit_is_without_a_row() -> None:
+    assert {*BROKEN} | OF_DATA | OF_ANSWERS | OF_TABLES == {*OwnerLimits.names()}
+
+
+def said(grid: InProcessGrid, name: str, content: Content) -> str:
+    """What an owner's client says to a message."""
+    if name in (TRAIN, EVALUATE):
+        values = ConfigRecord({"server-round": 1})
+        one = RecordDict({ARRAYS: to_record(content.arrays), CONFIG: values})
+        messages = [Message(one, dst_node_id=FIRST_NODE_ID, message_type=name)]
+    else:
+        messages = phase_messages(name, {FIRST_NODE_ID: content})
+    [reply] = grid.send_and_receive(messages)
+    return str(reply.error.reason) if reply.has_error() else "answered"
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "flat"),
+    [(limit, *row) for limit, rows in BROKEN.items() for row in rows],
+    ids=[f"{limit}-{i}" for limit, rows in BROKEN.items() for i in range(len(rows))],
+)
+def test_each_limit_holds_at_each_message_of_a_run_that_began_before(
+    settings: Callable[..., RunConfig], tmp_path: Path, limit: str, value: Any, flat: Any
+) -> None:
+    config, data = settings(**flat), tmp_path / "ward"
+    (write_sets if config.method in ("fedul", "closed-form") else write_labeled)(data, 0)
+    limits = dict(WIDE)
+
+    def build(context: Any) -> Any:
+        context.node_config |= {"data": str(data), **limits}
+        return build_client(context)
+
+    phases = {*declared(config), TRAIN, EVALUATE} - {DESCRIBE, SETUP}
+    with task_identity():
+        grid = InProcessGrid(make_client_app(build), 1, {})
+        setup = setup_of(config)
+        assert said(grid, *setup) == "answered"
+        for name in sorted(phases):
+            assert "does not allow" not in said(grid, name, Content())  # the control
+        limits[limit] = value
+        for name in sorted(phases):
+            answer = said(grid, name, Content())
+            assert "does not allow" in answer, (name, answer)
+            assert f"{limit} = " in answer, (name, answer)
+        assert f"{limit} = " in said(grid, *setup)
+
+
+@pytest.mark.parametrize("flat", [PLAIN, XCLP, HEADS])
+def test_each_message_of_a_run_needs_its_approval(
+    settings: Callable[..., RunConfig], tmp_path: Path, flat: Any
+) -> None:
+    config, data = settings(**flat), tmp_path / "ward"
+    (write_sets if config.method in ("fedul", "closed-form") else write_labeled)(data, 0)
+    limits = {**WIDE, "data": str(data), "approve": "each-run"}
+
+    def build(context: Any) -> Any:
+        context.node_config |= limits
+        return build_client(context)
+
+    phases = sorted({*declared(config), TRAIN, EVALUATE} - {DESCRIBE, SETUP, END})
+    unapproved = "has not approved this run"
+    with task_identity():
+        grid = InProcessGrid(make_client_app(build), 1, {})
+        said(grid, *setup_of(config))
+        of = Approvals.of_node(NodeConfig.parse(limits))
+        [digest] = of.runs()
+        assert not any(said(grid, name, Content()) == "answered" for name in phases)
+        of.decide(digest, "approved")
+        assert said(grid, *setup_of(config)) == "answered"
+        assert not any(unapproved in said(grid, name, Content()) for name in phases)
+        of.decide(digest, "withdrawn")
+        assert all(unapproved in said(grid, name, Content()) for name in phases)
+
+
+def opened(
+    config: RunConfig, data: Path, change: Callable[[Any], None] = lambda _: None, **limits: Any
+) -> InProcessGrid:
+    """An owner that is set up; ``change`` may alter its client."""
+
+    def build(context: Any) -> Any:
+        context.node_config |= {**WIDE, "data": str(data), **limits}
+        client = build_client(context)
+        change(client)
+        return client
+
+    if not data.exists():
+        (write_sets if config.method in ("fedul", "closed-form") else write_labeled)(data, 0)
+    grid = InProcessGrid(make_client_app(build), 1, {})
+    assert said(grid, *setup_of(config)) == "answered"
+    return grid
+
+
+def first_weights(config: RunConfig) -> Content:
+    return Content(dump_arrays(fresh_model(config, (8, 8, 1), 3)))
+
+
+def add_a_value(client: Any) -> None:
+    """Let a client send a value more than its run declares."""
+    train, on_phase = client.train, client.on_phase
+
+    def more(*given: Any) -> Any:
+        return {**train(*given), "age": 3}
+
+    def answer(name: str, content: Content) -> Content:
+        honest = on_phase(name, content)
+        return replace(honest, values={**honest.values, "age": 3}) if name == HEAD else honest
+
+    client.train, client.on_phase = more, answer
+
+
+@pytest.mark.parametrize(
+    ("name", "flat"),
+    [(TRAIN, PLAIN), (HEAD, {**HEADS, "closed-form.refinements": 0, "num_rounds": 1})],
+)
+def test_what_a_run_does_not_declare_does_not_leave(
+    settings: Callable[..., RunConfig], tmp_path: Path, name: str, flat: Any
+) -> None:
+    config = settings(**flat)
+    values = {OF: "head", PRIOR: [1 / 3] * 3, "server-round": 1} if name == HEAD else {}
+    asked = replace(first_weights(config), values=values)
+    with task_identity():
+        assert said(opened(config, tmp_path / "ward"), name, asked) == "answered"
+        assert "'age'" in said(opened(config, tmp_path / "ward", add_a_value), name, asked)
+
+
+@pytest.mark.parametrize(
+    ("flat", "answers"),
+    [
+        ({"selection": "heldout"}, True),
+        ({"selection": "last"}, False),  # no loss is declared
+        ({"selection": "heldout", "secure_sum": "on"}, False),  # it is in a sum alone
+    ],
+)
+def test_a_loss_leaves_where_the_run_declares_it(
+    settings: Callable[..., RunConfig], tmp_path: Path, flat: Any, answers: bool
+) -> None:
+    config = settings(**{**PLAIN, **flat})
+    with task_identity():
+        grid = opened(config, tmp_path / "ward")
+        assert (said(grid, EVALUATE, first_weights(config)) == "answered") is answers
+
+
+@pytest.mark.parametrize("moved", [0.0, 1.0])
+def test_a_model_that_cannot_be_is_not_evaluated(
+    settings: Callable[..., RunConfig], tmp_path: Path, moved: float
+) -> None:
+    config = settings(**{**PLAIN, "selection": "heldout", "max_update_norm": 0.5})
+    model = {
+        name: array + np.float32(moved) for name, array in first_weights(config).arrays.items()
+    }
+    with task_identity():
+        grid = opened(config, tmp_path / "ward", **{"check-models": True})
+        answer = said(grid, EVALUATE, Content(model))
+    assert ("check-models" in answer) is bool(moved)
+
+
+@pytest.mark.parametrize("name", [TRAIN, HEAD])
+def test_nobody_but_a_simulation_knows_what_an_owner_draws(
+    settings: Callable[..., RunConfig], tmp_path: Path, name: str
+) -> None:
+    """A stage may draw noise that protects the owner from a server that knows the run's seed."""
+    drawn: list[float] = []
+
+    def draw(client: Any) -> None:
+        def answer(*_: Any) -> Any:
+            drawn.append(np.random.random())  # noqa: NPY002
+            raise UserError("It has drawn.", "client-failed")
+
+        client.train = client.on_phase = answer
+
+    config = settings(**(PLAIN if name == TRAIN else HEADS))
+    asked = replace(first_weights(config), values={"server-round": 1} if name == HEAD else {})
+    is_on = False
+    with task_identity():
+        grid = opened(config, tmp_path / "ward", lambda client: draw(client) if is_on else None)
+        is_on = True
+        for _ in range(2):
+            np.random.seed(0)  # noqa: NPY002
+            np.random.random(len(drawn))  # noqa: NPY002
+            said(grid, name, asked)
+    assert drawn[0] != drawn[1]
+
+
+@pytest.mark.parametrize(("wait", "least"), [(0.7, 0.7), (0.0, 0.0)])
+def test_an_answer_from_points_leaves_no_sooner_than_its_owner_wants(
+    settings: Callable[..., RunConfig], tmp_path: Path, wait: float, least: float
+) -> None:
+    write_sets(tmp_path / "ward", 0)
+
+    def build(context: Any) -> Any:
+        context.node_config |= {"data": str(tmp_path / "ward"), "answer-seconds": wait}
+        return build_client(context)
+
+    with task_identity():
+        node = {"answer-seconds": wait}
+        app = make_client_app(build)
+
+        def answer(message: Message, context: Any) -> Message:
+            context.node_config |= node
+            return app(message, context)
+
+        grid = InProcessGrid(answer, 1, {})
+        took = []
+        for name in (DESCRIBE, SETUP):
+            content = setup_of(settings(**PLAIN))[1] if name == SETUP else Content()
+            began = time.monotonic()
+            [reply] = grid.send_and_receive(phase_messages(name, {FIRST_NODE_ID: content}))
+            assert not reply.has_error()
+            took.append(time.monotonic() - began)
+        began = time.monotonic()
+        [reply] = grid.send_and_receive(phase_messages("xclp-sum", {FIRST_NODE_ID: Content()}))
+        assert reply.has_error()
+        took.append(time.monotonic() - began)
+    assert all(seconds >= least for seconds in took[1:])
+    assert took[0] < 0.7

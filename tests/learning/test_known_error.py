@@ -1,0 +1,169 @@
+"""Errors known without labels: heads without one of their points, and confusion from shares."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import confusion_matrix
+
+from fedul_flwr.learning.closed_form import (
+    SoftSums,
+    default_shrinkage,
+    fit_gaussians,
+    head_of_spectrum,
+    linear_head,
+    posteriors,
+    shrunk_spectrum,
+    soft_sums,
+)
+from fedul_flwr.learning.known_error import (
+    ARRAYS_OF_ONE,
+    LeaveOneOut,
+    ShareSums,
+    known_error,
+    share_sums_size,
+)
+
+CLASSES, FEATURES = 3, 8
+PRIOR = np.array([0.5, 0.3, 0.2])
+
+
+def sets_of_points(sets: int = 12, size: int = 25, seed: int = 0) -> tuple[Any, Any, Any]:
+    """Features ``(n, d)``, labels, and class shares of each point's set."""
+    rng = np.random.default_rng(seed)
+    means = rng.normal(size=(CLASSES, FEATURES))
+    labels = np.concatenate(
+        [rng.choice(CLASSES, size, p=rng.dirichlet(np.ones(CLASSES))) for _ in range(sets)]
+    )
+    of_set = np.eye(CLASSES)[labels].reshape(sets, size, CLASSES).mean(axis=1)
+    return means[labels] + rng.normal(size=(len(labels), FEATURES)), labels, of_set.repeat(size, 0)
+
+
+@pytest.mark.parametrize("stated", [True, False])
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_each_points_logits_are_those_of_the_head_of_all_others(
+    stated: bool, offset: float
+) -> None:
+    x, _, soft = sets_of_points()
+    x += offset
+    if not stated:
+        soft = posteriors(np.random.default_rng(1).normal(size=soft.shape), soft)
+    sums = soft_sums(x, soft, stated=stated)
+    gaussians = fit_gaussians(sums)
+    part = default_shrinkage(gaussians)
+    spectrum = shrunk_spectrum(gaussians, part)
+    weight, _ = head_of_spectrum(gaussians, PRIOR, spectrum)
+    rng = np.random.default_rng(0)
+    one = LeaveOneOut.of(gaussians, sums.gram, PRIOR, part, spectrum, rng)
+    values, vectors = spectrum
+    exact = one._replace(sketch=vectors / np.sqrt(values) * math.sqrt(FEATURES))
+    logits = exact.logits(x, soft, weight, stated=stated)
+    for number in range(0, len(x), 7):
+        r, point = soft[number], x[number]
+        gram = np.outer(r, r) if stated else np.diag(r)
+        parts = sums.gram - gram, sums.sums - np.outer(r, point)
+        others = SoftSums(*parts, sums.second - np.outer(point, point))
+        head, bias = linear_head(fit_gaussians(others), PRIOR, part)
+        brute = head @ point + bias
+        # Up to what all classes share, and to how shrinkage moves, of the order of 1 / n.
+        wanted, made = brute - brute[0], logits[number] - logits[number][0]
+        np.testing.assert_allclose(made, wanted, atol=0.05, rtol=0.02)
+    sketched = one.logits(x, soft, weight, stated=stated).argmax(axis=1)
+    assert (sketched == logits.argmax(axis=1)).mean() > 0.97
+
+
+def test_what_is_sent_of_it_is_all_of_it() -> None:
+    x, _, soft = sets_of_points()
+    sums = soft_sums(x, soft, stated=True)
+    gaussians = fit_gaussians(sums)
+    spectrum, rng = shrunk_spectrum(gaussians, 0.5), np.random.default_rng(0)
+    one = LeaveOneOut.of(gaussians, sums.gram, PRIOR, 0.5, spectrum, rng)
+    sent = one.arrays(np.float64)
+    assert sent.keys() == ARRAYS_OF_ONE
+    again = LeaveOneOut.of_arrays(sent, one.part)
+    assert all(np.array_equal(a, b) for a, b in zip(one, again, strict=True))
+
+
+def test_confusion_of_two_sets_by_hand() -> None:
+    # Sets of four with shares (3/4, 1/4) and (1/4, 3/4); the model says 0 of 2 and of 1 points:
+    # 3/4 a + 1/4 b = 2/4 and 1/4 a + 3/4 b = 1/4, so a = 5/8 and b = 1/8.
+    shares = np.repeat([[0.75, 0.25], [0.25, 0.75]], 4, axis=0)
+    said = np.array([0, 0, 1, 1, 0, 1, 1, 1])
+    made = known_error(ShareSums.of(shares, said), np.array([0.5, 0.5]))
+    np.testing.assert_allclose(made.confusion, [[5 / 8, 3 / 8], [1 / 8, 7 / 8]], atol=1e-6)
+    assert made.error == pytest.approx(100 * (1 - (5 / 8 + 7 / 8) / 2), abs=1e-4)
+    other = known_error(ShareSums.of(shares, said), np.array([1.0, 0.0]))
+    assert other.error == pytest.approx(100 * 3 / 8, abs=1e-4)
+    # Three of four and none: a = 9/8 and b = -3/8 are no probabilities; the nearest are 1 and 0.
+    made = known_error(ShareSums.of(shares, np.array([0, 0, 0, 1, 1, 1, 1, 1])), np.full(2, 0.5))
+    assert ((made.confusion >= 0) & (made.confusion <= 1 + 1e-6)).all()
+    np.testing.assert_allclose(made.confusion.sum(axis=1), 1, atol=1e-5)
+
+
+def test_of_labels_it_is_the_usual_confusion_matrix() -> None:
+    rng = np.random.default_rng(0)
+    labels, said = rng.integers(CLASSES, size=200), rng.integers(CLASSES, size=200)
+    made = known_error(ShareSums.of(np.eye(CLASSES)[labels], said), PRIOR)
+    usual = confusion_matrix(labels, said, normalize="true")
+    np.testing.assert_allclose(made.confusion, usual, atol=1e-5)
+    # Var of a class's accuracy is c (1 - c) / n, and errors of classes weigh by their priors.
+    own, count = np.diag(usual), np.bincount(labels)
+    deviation = 100 * math.sqrt(np.sum(PRIOR**2 * own * (1 - own) / count))
+    assert made.deviation == pytest.approx(deviation, rel=1e-3)
+
+
+def test_the_interval_has_the_error_as_often_as_it_says() -> None:
+    """Sets with fixed counts, predictions drawn from a confusion matrix: 400 times."""
+    rng = np.random.default_rng(0)
+    truth = np.array([[0.9, 0.06, 0.04], [0.1, 0.8, 0.1], [0.05, 0.15, 0.8]])
+    _, labels, shares = sets_of_points(30, 20)
+    error = 100 * (1 - PRIOR @ np.diag(truth))
+    steps = truth.cumsum(axis=1)[labels]
+    made = []
+    for _ in range(400):
+        said = (rng.random((len(labels), 1)) > steps).sum(axis=1)
+        made.append(known_error(ShareSums.of(shares, said), PRIOR))
+    errors, deviations = np.array([(one.error, one.deviation) for one in made]).T
+    assert abs(errors.mean() - error) < 4 * errors.std() / math.sqrt(400)
+    assert errors.std() == pytest.approx(deviations.mean(), rel=0.15)
+    assert 0.92 <= (abs(errors - error) < 1.96 * deviations).mean() <= 0.985
+
+
+def test_shares_that_are_all_alike_say_nothing() -> None:
+    shares = np.tile([0.5, 0.3, 0.2], (40, 1))
+    for sums, prior in (
+        (ShareSums.of(shares, np.zeros(40, int)), PRIOR),
+        (ShareSums.of(np.eye(31), np.arange(31)), np.full(31, 1 / 31)),
+    ):
+        with pytest.raises(ValueError):  # noqa: PT011
+            known_error(sums, prior)
+
+
+def test_sums_that_no_points_have_say_nothing() -> None:
+    _, labels, shares = sets_of_points()
+    honest = ShareSums.of(shares, labels)
+    assert known_error(honest, PRIOR).error < 1
+    for said in (1.1 * honest.said, honest.said - 100 * np.eye(CLASSES) + 100 / CLASSES):
+        with pytest.raises(ValueError):  # noqa: PT011
+            known_error(honest._replace(said=said), PRIOR)
+
+
+def test_a_class_that_nobody_has_is_never_right() -> None:
+    shares = np.repeat([[0.75, 0.25, 0], [0.25, 0.75, 0]], 4, axis=0)
+    said = np.array([0, 0, 0, 1, 0, 1, 1, 1])  # all of the two classes as they are
+    made = known_error(ShareSums.of(shares, said), np.array([0.4, 0.4, 0.2]))
+    assert made.error == pytest.approx(20, abs=1e-3)
+    assert not made.confusion[2].any()
+
+
+def test_sums_of_clients_are_those_of_all_points() -> None:
+    _, labels, shares = sets_of_points()
+    half = len(labels) // 2
+    parts = [ShareSums.of(shares[part], labels[part]) for part in (slice(half), slice(half, None))]
+    flat = parts[0].flat() + parts[1].flat()
+    assert len(flat) == share_sums_size(CLASSES)
+    for made, whole in zip(
+        ShareSums.of_flat(flat, CLASSES), ShareSums.of(shares, labels), strict=True
+    ):
+        np.testing.assert_allclose(made, whole, atol=1e-9)
