@@ -14,7 +14,7 @@ from benchmarks.figures import Sides
 from benchmarks.flower_runs import Rounds, Scalar, largest, run_ours
 from benchmarks.inputs import experiment, mnist_like, shifted_digits
 from benchmarks.report import Bar, Outcome
-from fedul_flwr.engine.simulate import Engine
+from fedul_flwr.config.options import Engine
 
 ENGINES: tuple[Engine, ...] = ("processes", "ray", "in-process")
 CLIENTS, MANY, POINTS = 10, 1000, 50

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from fedul_flwr.config.options import Engine
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine.flower_run import as_toml
 from fedul_flwr.engine.flower_simulation import (
@@ -23,7 +24,6 @@ from fedul_flwr.engine.flower_simulation import (
     new_home,
     simulation_environment,
 )
-from fedul_flwr.engine.simulate import Engine
 
 Scalar = bool | int | float | str
 ACTOR, FORK = "ClientAppActor", "multiprocessing.forkserver"

@@ -11,7 +11,7 @@ from benchmarks.flower_runs import MEGABYTE, Scalar, run_ours
 from benchmarks.inputs import MADE, write_npz
 from benchmarks.report import Bar, Outcome
 from benchmarks.scale import model_bytes
-from fedul_flwr.engine.simulate import Engine
+from fedul_flwr.config.options import Engine
 
 CLIENTS, LIMIT = 500, 1.5
 POINTS_PER_CLIENT = 4

@@ -238,7 +238,7 @@ def _refuse_unknown(
     settings = {key.partition(".")[0].replace("-", "_") for key in default_flat()}
     settings = settings if takes_settings else set()
     for name in keywords:
-        if name in arguments or name in settings:
+        if name in arguments or name.partition(".")[0].replace("-", "_") in settings:
             continue
         close = nearest(name, [*arguments, *settings])
         if not takes_settings or close in (nearest(name, [one]) for one in arguments):
