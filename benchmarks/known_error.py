@@ -24,7 +24,7 @@ SEEDS = range(31, 34)
 def measure(quick: bool) -> Outcome:
     """Runs of ``closed-form`` at its defaults: both heads are judged, by no label and by 10,000."""
     outcome = Outcome(
-        "Error known from class shares",
+        "known_error: from class shares, beside that of test points",
         ("data, split, message", "known", "± 95 %", "test", "mean distance", "covered"),
         notes=[f"{CLIENTS} clients of {POINTS} points in {SETS} sets; errors in %, means of runs."],
     )
