@@ -34,7 +34,8 @@ def measure(quick: bool) -> Outcome:
     folders = there or {"digits, moved by a pixel": shifted_digits(8_000)}
     for name, folder in folders.items():
         for split, options in list(SPLITS.items())[: 1 if quick else None]:
-            runs = [_run(folder, seed, options) for seed in SEEDS[: 1 if quick else None]]
+            seeds, size = (SEEDS[:1], (3, 100)) if quick else (SEEDS, (CLIENTS, POINTS))
+            runs = [_run(folder, seed, size, options) for seed in seeds]
             for number, message in enumerate(("one message", "two")):
                 known, deviation, test, inside = zip(
                     *(_judged(lines[number]) for lines in runs), strict=True
@@ -55,17 +56,19 @@ def measure(quick: bool) -> Outcome:
     return outcome
 
 
-def _run(folder: Path, seed: int, options: dict[str, object]) -> list[dict[str, float]]:
+def _run(
+    folder: Path, seed: int, size: tuple[int, int], options: dict[str, object]
+) -> list[dict[str, float]]:
     """The two lines of ``metrics.jsonl`` of a run."""
     with tempfile.TemporaryDirectory() as directory:
         result = ff.simulate(
             "closed-form",
             str(folder),
-            clients=CLIENTS,
+            clients=size[0],
             output=Path(directory) / "run",
             engine="in-process",
             seed=seed,
-            points_per_client=POINTS,
+            points_per_client=size[1],
             fedul={"num_sets": SETS},
             **options,
         )
