@@ -23,7 +23,6 @@ from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import HeadSettings
 from fedul_flwr.data.class_priors import floored, uniform_prior
-from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.split import label_scenario
 from fedul_flwr.data.types import Content, Inputs, InputShape, Value, count, numbers
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, TooFewLeftError, UserError
@@ -44,6 +43,7 @@ from fedul_flwr.federated.payload import Declared, Sum, all_of
 from fedul_flwr.federated.stage import ClientStage, RoundAtServer, ServerStage, Stage, of_all
 from fedul_flwr.learning.closed_form import (
     MOST_FEATURES,
+    Gaussians,
     SoftSums,
     condition,
     default_shrinkage,
@@ -54,7 +54,6 @@ from fedul_flwr.learning.closed_form import (
     soft_sums,
     sums_size,
 )
-from fedul_flwr.learning.known_error import LeaveOneOut
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.noise import fresh_gaussians, gaussian_sigma
 from fedul_flwr.secure.session import FEWEST
@@ -212,13 +211,17 @@ def _spread(weight: NDArray[Any]) -> float:
     return float(np.linalg.norm(weight - weight.mean(axis=0)))
 
 
-class TakenOut(NamedTuple):
-    """By what a client takes its points out of a head: that, the class priors that it is for,
-    whether it is of what was stated of points, and weight and bias of the head before."""
+class MadeOf(NamedTuple):
+    """Of what a head was made: classes, A of the sums, class priors, how far the covariance was
+    shrunk and its :func:`~fedul_flwr.learning.closed_form.shrunk_spectrum`, the name of the sums,
+    and weight and bias of the head before."""
 
-    one: LeaveOneOut
+    gaussians: Gaussians
+    gram: Floats
     prior: Floats
-    stated: bool
+    part: float
+    spectrum: tuple[Floats, Floats]
+    turn: str
     before: list[NDArray[Any]]
 
 
@@ -283,8 +286,8 @@ class AtServer(ServerStage):
         self._every = strategy.head_every if every == AUTO else every
         self._names = head_names(settings, registry.model_shape, registry.num_classes)
         self._scale: float | None = None
-        self.taken_out: TakenOut | None = None
-        """Of the last head that was made."""
+        self.last: MadeOf | None = None
+        """Of what the last head was made."""
 
     def begin(self, round: RoundAtServer) -> None:
         """Make the round's model, where nothing is trained in it."""
@@ -394,9 +397,8 @@ class AtServer(ServerStage):
                 _require_scale(gaussians.covariance, sums.num_points)
             spectrum = shrunk_spectrum(gaussians, part)
             values = head_of_spectrum(gaussians, prior, spectrum)
-            rng = stream(self.settings.seed, "leave-one-out", round_number)
-            one = LeaveOneOut.of(gaussians, sums.gram, prior, part, spectrum, rng)
-            self.taken_out = TakenOut(one, prior, turn == HEADS[0], [model[n] for n in self._names])
+            head = [model[name] for name in self._names]
+            self.last = MadeOf(gaussians, sums.gram, prior, part, spectrum, turn, head)
             made = {
                 name: np.asarray(value, model[name].dtype)
                 for name, value in zip(self._names, values, strict=True)

@@ -14,6 +14,7 @@ from fedul_flwr.arrays import Floats
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import HeadSettings
+from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Content, numbers
 from fedul_flwr.errors import TooFewLeftError
 from fedul_flwr.federated.client import weight_type
@@ -89,28 +90,27 @@ class AtServer(ServerStage):
         del config
         strategy, classes = self.strategy, self.strategy.num_classes
         of_heads = next(one for one in strategy.stages if isinstance(one, heads.AtServer))
-        out = of_heads.taken_out
-        if out is None or classes > MOST_CLASSES or not self.settings.is_evaluated(round.number):
+        head = of_heads.last
+        if head is None or classes > MOST_CLASSES or not self.settings.is_evaluated(round.number):
             return []
-        kind = weight_type(self.settings)
-        arrays = {
-            **to_arrays(round.model),
-            **out.one.arrays(kind),
-        }
-        if not out.stated:
-            before = zip((_WEIGHT, _BIAS), out.before, strict=True)
+        kind, stated = weight_type(self.settings), head.turn == heads.HEADS[0]
+        rng = stream(self.settings.seed, "leave-one-out", round.number)
+        one = LeaveOneOut.of(head.gaussians, head.gram, head.prior, head.part, head.spectrum, rng)
+        arrays = to_arrays(round.model) | one.arrays(kind)
+        if not stated:
+            before = zip((_WEIGHT, _BIAS), head.before, strict=True)
             arrays |= {name: np.asarray(value, kind) for name, value in before}
         values = {
             "server-round": round.number,
-            PRIOR: out.prior.tolist(),
-            _PART: [out.one.part],
-            _STATED: out.stated,
+            PRIOR: head.prior.tolist(),
+            _PART: [head.part],
+            _STATED: stated,
         }
         clients = strategy.registry.present(strategy.registry.clients)
         size = share_sums_size(classes)
         try:
             flat, _ = strategy.sums.collect(round.grid, OF_ERRORS, clients, size, arrays, values)
-            made = known_error(ShareSums.of_flat(flat, classes), out.prior)
+            made = known_error(ShareSums.of_flat(flat, classes), head.prior)
         except (TooFewLeftError, ValueError) as error:
             log(
                 WARNING,
