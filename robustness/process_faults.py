@@ -24,9 +24,9 @@ from pathlib import Path
 import psutil
 
 from benchmarks.flower_runs import FORK, is_client
+from fedul_flwr.config.options import Engine
 from fedul_flwr.data.run_files.store import require_unlocked
 from fedul_flwr.engine.flower_simulation import MARK, PREFIX
-from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.errors import UserError
 from tests.support.patience import quiet_seconds
 from tests.support.runs import last_model, metrics

@@ -241,5 +241,6 @@ def _refuse_unknown(
         if name in arguments or name.partition(".")[0].replace("-", "_") in settings:
             continue
         close = nearest(name, [*arguments, *settings])
-        if not takes_settings or close in (nearest(name, [one]) for one in arguments):
+        meant = close and close in (nearest(name, [one]) for one in arguments)
+        if meant or not takes_settings:  # a table of a method's own is checked with its settings
             raise unknown_key(name, arguments, "argument", "its help")
