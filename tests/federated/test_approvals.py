@@ -151,6 +151,8 @@ def test_what_makes_another_run(consortium: Consortium, monkeypatch: pytest.Monk
     assert digest_of(about) == digest_of(
         describe_run(consortium.settings(output="there"), node, {})
     )
+    every = consortium.settings().to_flat().keys()
+    assert about["settings"].keys() == every - {"output", "resume"}
     assert any("the model after local training" in line for line in about["sent"])
     assert [line.split()[0] for line in about["owners"]] == ["0", "1", "2"]
     longer = describe_run(consortium.settings(num_rounds=9), node, {})
@@ -164,9 +166,31 @@ def test_what_makes_another_run(consortium: Consortium, monkeypatch: pytest.Monk
     )
     write_identity(consortium.own(0), identities(range(2))[0])
     fewer = changes(about, describe_run(consortium.settings(), node, {}))
-    assert any(line.startswith("owners, gone: 2") for line in fewer)
+    gone = [line for line in fewer if line.startswith("owners, gone: ")]
+    assert [line.split()[2] for line in gone] == ["0", "1", "2"]  # two have other keys now
     monkeypatch.setattr(ledger, "code_digest", lambda: "another")
     assert "another now" in changes(about, describe_run(consortium.settings(), node, {}))[0]
+
+
+def test_another_program_of_ones_own_is_another_run(
+    consortium: Consortium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "program_of_ones_own.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = consortium.settings(model="program_of_ones_own:build")
+    digests = []
+    for text in ("build = None\n", "build = 0\n"):
+        file.write_text(text)
+        digests.append(digest_of(describe_run(settings, consortium.node(0), {})))
+    assert digests[0] != digests[1]
+
+
+def test_a_run_is_asked_for_once(consortium: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
+    for time_of_day in ("2026-01-01T10:00:00", "2026-01-02T10:00:00"):
+        monkeypatch.setattr(ledger, "_now", lambda now=time_of_day: now)
+        ledger.ask(consortium.settings(), consortium.node(0), {})
+    [(asked, _)] = consortium.approvals(0).runs().values()
+    assert asked == "2026-01-01T10:00:00"
 
 
 def test_an_approval_ends_and_cannot_be_forged(consortium: Consortium) -> None:
@@ -187,6 +211,17 @@ def test_an_approval_ends_and_cannot_be_forged(consortium: Consortium) -> None:
         ledger.require_approval(settings, node, {})
     of.decide(digest, "approved")
     ledger.require_approval(settings, node, {})
+    # Nor is the decision on one run that on another.
+    other = consortium.settings(l1=0.5)
+    ledger.ask(other, node, {})
+    columns = "decision, until, because, time, signature"
+    with closing(sqlite3.connect(of.file)) as entries, entries:
+        entries.execute(
+            f"INSERT INTO decided SELECT ?, {columns} FROM decided",
+            (digest_of(describe_run(other, node, {})),),
+        )
+    with refuses("signature-wrong", OwnDataError):
+        ledger.require_approval(other, node, {})
 
 
 def test_a_person_reads_the_purpose_and_what_is_less_protected(

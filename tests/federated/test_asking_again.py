@@ -132,11 +132,11 @@ def test_another_bias_of_the_last_layer_is_no_other_group_for_a_head(
         np.testing.assert_allclose(one.second, rows.T @ rows, atol=1e-3)
 
 
-@pytest.mark.parametrize("wants", [True, False])
+@pytest.mark.parametrize("wants", ["require-secure-sum", "check-models", ""])
 def test_features_that_the_server_made_are_not_summed(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wants: bool
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wants: str
 ) -> None:
-    limits = {} if wants else {"require-secure-sum": False}
+    limits = {"require-secure-sum": False} | ({wants: True} if wants else {})
     owners = Owners(tmp_path, 5, write_sets, **limits)
 
     def crafted(arrays: Any) -> Any:
