@@ -140,7 +140,7 @@ def test_features_that_the_server_made_are_not_summed(
     owners = Owners(tmp_path, 5, write_sets, **limits)
 
     def crafted(arrays: Any) -> Any:
-        return {n: a * a.dtype.type(2) if "filters" in n else a for n, a in arrays.items()}
+        return {n: a * a.dtype.type(1.01) if "filters" in n else a for n, a in arrays.items()}
 
     monkeypatch.setitem(OF_HEADS, "model", "random-features")
     opened = sums_of_heads(settings, owners, monkeypatch, 5, crafted)
