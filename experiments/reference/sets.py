@@ -55,10 +55,6 @@ TABLE = Table(
         "shares as classes."
     ),
     unranked=["all labels", "FedUL with a last head", "FedUL with heads"],
-    named={
-        "FedUL": ["FedUL with consistency", "FedUL with assignment", "FedUL with absent classes"],
-        "closed form": [],
-    },
     columns=columns,
     search=SEARCH,
     chosen_with={"FedUL with a last head": "FedUL"},

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.deploy.runs import shown
+from fedul_flwr.deploy.runs import protects_less, shown
 from fedul_flwr.errors import OwnDataError
 from fedul_flwr.federated import members
 from fedul_flwr.federated.owner import ledger
@@ -258,6 +258,32 @@ def test_a_person_reads_the_purpose_and_what_is_less_protected(
     ]
     assert said[1] - said[0]
     assert {f"  {line}" for line in said[1] - said[0]} <= {*none.splitlines()}
+
+
+def test_a_run_is_compared_with_the_last_one_that_was_approved(
+    consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of, node = consortium.approvals(0), consortium.node(0)
+    digests = []
+    for hour, noise in enumerate((2.0, 1.0, 1.5)):
+        monkeypatch.setattr(ledger, "_now", lambda hour=hour: f"2026-01-01T1{hour}:00:00")
+        flat = {"dp.clipping": "server", "dp.noise-multiplier": noise, "test_prior": "uniform"}
+        config = consortium.settings(**flat)
+        ledger.ask(config, node, {})
+        digests.append(digest_of(describe_run(config, node, {})))
+    of.decide(digests[0], "approved")
+    assert any("PROTECTS LESS" in line for line in shown(of, digests[2]))  # not the second
+
+
+def test_a_run_that_sends_more_protects_less(consortium: Consortium) -> None:
+    node = consortium.node(0)
+    then, now = (
+        describe_run(consortium.settings(selection=selection), node, {})
+        for selection in ("last", "heldout")
+    )
+    assert protects_less(then, now) == [line for line in now["sent"] if line not in then["sent"]]
+    assert protects_less(then, now)
+    assert not protects_less(now, then)
 
 
 def test_decisions_by_command(consortium: Consortium) -> None:

@@ -53,26 +53,30 @@ OF_HEADS: dict[str, Any] = {
 
 
 def in_other_words(words: str, start: Any) -> Any:
-    """The weights of a model, moved by a hair or as float64."""
+    """The weights of a model, moved by a hair or of another type."""
     if words == "hair":
         return {name: array + array.dtype.type(1e-7) for name, array in start.items()}
-    return {name: array.astype(np.float64) for name, array in start.items()}
+    return {name: array.astype(words) for name, array in start.items()}
 
 
 @pytest.mark.parametrize(
-    ("words", "fixed", "answers"),
-    [("hair", True, 1), ("float64", True, 1), ("float64", False, 1), ("hair", False, 2)],
+    ("words", "limits", "answers"),
+    [
+        *(("hair", {"fixed-clients": True}, 1), ("float64", {"fixed-clients": True}, 1)),
+        *(("float64", {}, 1), ("int64", {}, 1), ("hair", {}, 2)),
+        ("hair", {"fixed-clients": True, "identity": ""}, 1),
+    ],
 )
 def test_a_second_run_without_one_owner_learns_nothing_from_nearly_the_same_weights(
     settings: Settings,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     words: str,
-    fixed: bool,
+    limits: dict[str, Any],
     answers: int,
 ) -> None:
-    limits = {"fixed-clients": fixed, "check-models": True, "max-rounds": 3}
-    owners, sums = Owners(tmp_path, 5, **limits), opened_sums(monkeypatch)
+    checked = {"check-models": True, "max-rounds": 3}
+    owners, sums = Owners(tmp_path, 5, **checked, **limits), opened_sums(monkeypatch)
     train(settings(**{**SUMMED, **FULL}), 5, client_app=owners.app)
     present, configure = Strategy.choose_clients, Strategy.configure_train
 

@@ -27,6 +27,7 @@ from fedul_flwr.federated.messages import (
     OF,
     PART,
     PRIOR,
+    SETTINGS,
     SETUP,
     phase_messages,
     to_record,
@@ -36,7 +37,7 @@ from fedul_flwr.federated.owner.ledger import Approvals
 from fedul_flwr.federated.payload import ENDED, EVALUATE, STARTED, TRAIN
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models.registry import fresh_model
-from tests.federated.test_asking_again import setup_of
+from tests.federated.test_asking_again import answers_of, setup_of
 from tests.federated.test_model_check import moved
 from tests.support.learnable_owners import write_labeled, write_sets
 from tests.support.lying_server import SUMMED
@@ -252,11 +253,27 @@ def test_a_model_that_cannot_be_is_not_answered(
 def test_an_update_of_one_owner_is_not_asked_for_where_sums_are_required(
     settings: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
-    config = settings(**{**HEADS, "closed-form.sum": "masked"})
+    config, asked = settings(**{**HEADS, "closed-form.sum": "masked"}), []
+
+    def listen(client: Any) -> None:
+        client.train = lambda *_: asked.append(client)
+
     with task_identity():
-        for limits in ({}, {"require-secure-sum": True}):
-            answer = said(opened(config, tmp_path / "ward", **limits), TRAIN, first_weights(config))
-            assert ("of this client alone" in answer) is bool(limits)
+        for limits, times in (({"require-secure-sum": True}, 0), ({}, 1)):
+            grid = opened(config, tmp_path / "ward", listen, **limits)
+            said(grid, TRAIN, first_weights(config))
+            assert len(asked) == times
+
+
+def test_a_setup_without_settings_is_refused(
+    settings: Callable[..., RunConfig], tmp_path: Path
+) -> None:
+    """Those of the app, which the server has sent, too, would be within no limit."""
+    write_sets(tmp_path / "ward", 0)
+    phase, content = setup_of(settings(**PLAIN))
+    without = {key: value for key, value in content.values.items() if key != SETTINGS}
+    [answer] = answers_of(tmp_path / "ward", [(phase, Content(values=without))])
+    assert answer != "answered"
 
 
 def test_a_module_that_is_not_allowed_is_not_imported_before_the_setup(

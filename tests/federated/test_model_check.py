@@ -16,6 +16,7 @@ from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.federated.owner.ledger import LEDGER, Ledger
 from fedul_flwr.federated.owner.model_check import largest_move, refuse_foreign_model
+from fedul_flwr.federated.stages.heads import HeadNoise
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models.registry import fresh_model
 from tests.support.learnable_owners import NO_DATA, write_sets
@@ -217,8 +218,8 @@ def test_given_a_budget_then_sums_for_heads_spend_it_also_in_another_run(
     heads = {**SUMMED, "secure_sum": "off", "method": "closed-form", "model": "linear"}
     private = {**heads, "closed-form.refinements": 0, "closed-form.epsilon": 1e4}
     train(settings(**private), 3, client_app=owners.app)
-    [spent] = Ledger(tmp_path / "owners" / "0.ledger" / LEDGER).spent()
-    assert "sums for heads in 1 message(s): epsilon = 1e+04" in spent
+    ledger, one = Ledger(tmp_path / "owners" / "0.ledger" / LEDGER), HeadNoise(settings(**private))
+    assert ledger.mu_squared("sums for heads") == pytest.approx(one.mu_squared)
     with pytest.raises(UserError, match="max-epsilon"):
         train(settings(**private, seed=1), 3, client_app=owners.app)
 

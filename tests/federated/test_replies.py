@@ -90,7 +90,9 @@ def test_other_figures_are_refused(content: RecordDict, code: str) -> None:
 
 
 @pytest.mark.parametrize(("length", "is_short"), [(2.0, True), (2.001, True), (2.02, False)])
-def test_an_update_that_its_client_has_not_clipped_is_refused(length: float, is_short: bool) -> None:
+def test_an_update_that_its_client_has_not_clipped_is_refused(
+    length: float, is_short: bool
+) -> None:
     start = record(w=np.zeros(4))
     update = record(w=np.full(4, length / 2))  # of length √(4 · length² / 4)
     with nullcontext() if is_short else refuses("update-too-large", BadMessageError):
