@@ -1,5 +1,6 @@
 """Runs with heads in closed form: the sums, what they give, and what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +336,16 @@ def test_given_sums_that_no_points_have_then_they_are_refused() -> None:
     ):
         with refuses(code, BadMessageError):
             check_sums("client 0", {SUMS: flat}, 3, 4, 8)
+
+
+@pytest.mark.parametrize("prior", [[0.5, 0.5], [0.4, -0.3, *[0.1125] * 8]])
+def test_given_numbers_that_are_no_class_priors_then_there_are_no_sums(
+    settings: Settings, prior: list[float]
+) -> None:
+    client = simulated_client(SetsClient, settings(**CLOSED, **{"closed-form.sum": "plaintext"}))
+    content = asked(client)
+    with refuses("message-form"):
+        client.on_phase(HEAD, replace(content, values={**content.values, PRIOR: prior}))
 
 
 def test_given_features_without_end_then_the_client_says_so(settings: Settings) -> None:

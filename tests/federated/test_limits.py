@@ -201,20 +201,6 @@ def test_what_a_run_does_not_declare_does_not_leave(
 
 
 @pytest.mark.parametrize(
-    ("prior", "answers"), [([1 / 3] * 3, True), ([0.7, 0.7, -0.4], False), ([0.5, 0.5], False)]
-)
-def test_sums_for_a_head_are_by_class_priors(
-    settings: Callable[..., RunConfig], tmp_path: Path, prior: list[float], answers: bool
-) -> None:
-    config = settings(**HEADS)
-    values = {OF: "refined-head", PRIOR: prior, "server-round": 2}
-    with task_identity():
-        grid = opened(config, tmp_path / "ward")
-        answer = said(grid, HEAD, replace(first_weights(config), values=values))
-    assert (answer == "answered") is answers
-
-
-@pytest.mark.parametrize(
     ("flat", "answers"),
     [
         ({"selection": "heldout"}, True),
