@@ -310,6 +310,8 @@ def test_decisions_by_command(consortium: Consortium) -> None:
     (consortium.own(0) / "log.csv").touch()
     assert "waiting" in runs("list", own)
     assert "approved until 2999-01-31" in runs("approve", own, first[:9], "--until", "2999-01-31")
+    with closing(sqlite3.connect(of.file)) as entries:
+        assert [*entries.execute("SELECT until FROM decided")] == [("2999-01-31",)]
     shown = runs("show", own, second)
     assert "l1: 0.0 before, 0.5 now" in shown or "l1: 0.5 before, 0.0 now" in shown
     whole = runs("show", own, second, "--all")
