@@ -163,6 +163,7 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "check-models from elsewhere": ({"check_models": True}, {"start-from": "/x.safetensors"}),
     "fixed-features": ({"fixed_features": True}, {"method": "xclp"}),
+    "require-secure-sum of heads": ({"require_secure_sum": True}, {"head": "closed-form"}),
     "max-epsilon": ({"max_epsilon": 5.0}, {}),
     "max-epsilon of codes": ({"max_epsilon": 5.0}, {"method": "xclp-predict", "secure-sum": "off",
                              "max-update-norm": 0.0}),
