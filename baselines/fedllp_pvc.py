@@ -19,7 +19,7 @@ class CountedSetsData(kit.AnySetsData):
     @cached_property
     def set_check(self) -> SetCheck:
         """The check of all sets, which also refuses counts that are not exact, and parts."""
-        sets = self.sets
+        sets = self.all_sets
         certain = sets.posterior is None or bool(np.isinf(sets.posterior.concentrations).all())
         bag_size = self.settings[FedLLPSettings].bag_size
         return check_counts(super().set_check, sets.priors, sets.set_sizes, certain, bag_size)

@@ -167,6 +167,9 @@ class Prediction(_Points):
     """Class priors of these points: re-weigh for K numbers, or for an estimate."""
     personal: Annotated[Path | None, Command(metavar="FILE", **_FILE)] = None
     """A client's personal model of that run, for its own points."""
+    coverage: Annotated[float | None, Field(gt=0, lt=1)] = None
+    """Adds a column `set`: classes of which a point has one with this probability, whichever its
+    class is; needs a run that knows its error without labels."""
 
 
 def _names(value: Any) -> Any:
