@@ -48,10 +48,9 @@ def without_each(x: Array, r: Array, prior: Array) -> Array:
 
 
 def confusion(r: Array, said: Array) -> Array:
-    """C ``(K, K)`` from class shares ``(n, K)`` and predictions; by chance rows may leave [0, 1]."""
-    return np.linalg.solve(
-        r.T @ r, r.T @ np.eye(r.shape[1])[said]
-    )  # sums: all that leaves a client
+    """C ``(K, K)`` from class shares ``(n, K)`` and predictions, by chance not all in [0, 1]."""
+    A, B = r.T @ r, r.T @ np.eye(r.shape[1])[said]  # all that leaves a client
+    return np.linalg.solve(A, B)
 
 
 def main(num_sets: int = 30) -> tuple[float, float]:
