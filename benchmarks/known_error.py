@@ -57,7 +57,8 @@ def measure(quick: bool) -> Outcome:
         for split, options in list(SPLITS.items())[: 1 if quick else None]:
             seeds, size = (SEEDS[:1], (3, 100)) if quick else (SEEDS, (CLIENTS, POINTS))
             for method in list(METHODS)[: 1 if quick else None]:
-                runs = [_run(method, folder, seed, size, options) for seed in seeds]
+                some = seeds if method == "closed-form" else seeds[:1]  # which takes a minute
+                runs = [_run(method, folder, seed, size, options) for seed in some]
                 for number in range(len(runs[0]["lines"])):
                     lines = [run["lines"][number] for run in runs]
                     known, deviation, test, inside = zip(*map(_judged, lines), strict=True)

@@ -131,9 +131,9 @@ class Tuning(OnDevice, Clients):
     """Number of trials of every row in place of the search file's."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Seed of the search and of all its trials."""
-    criterion: Literal["validation", "balanced", "heldout"] = "validation"
-    """Measure: validation error, the same with all classes weighing equally, or held-out loss,
-    which needs no label."""
+    criterion: Literal["validation", "balanced", "heldout", "shares"] = "validation"
+    """Measure: validation error, the same with all classes weighing equally, or without any label
+    held-out loss, or the error known from class shares."""
     search: Annotated[Path | None, Command(dir_okay=False)] = None
     """Python file with SEARCH, in place of the table's search."""
     jobs: Annotated[int, Field(ge=1)] = 1
