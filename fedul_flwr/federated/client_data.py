@@ -229,6 +229,11 @@ class ClientData:
         return PointShares(inputs, points, nothing, np.zeros(len(points), bool))
 
     @property
+    def shares_are_certain(self) -> bool:
+        """Whether what it states of its points' classes is exact."""
+        return True
+
+    @property
     def folder(self) -> Path | None:
         """Folder of the client's own data; ``None`` in a simulated split."""
         if self.node.data:
@@ -351,6 +356,12 @@ class UnlabeledSetData(ClientData):
         sets = self.sets
         shares = sets.priors[sets.sets]
         return PointShares(sets.inputs, sets.points, shares, np.ones(len(shares), bool))
+
+    @property
+    def shares_are_certain(self) -> bool:
+        """Whether class shares of its sets are exact, and no estimates."""
+        posterior = self.all_sets.posterior
+        return posterior is None or bool(np.isinf(posterior.concentrations).all())
 
     @property
     def set_names(self) -> list[str]:

@@ -281,6 +281,8 @@ def known_error(sums: ShareSums, prior: Floats, *, sampled: float = 0.0) -> Know
     classes, masses = len(prior), sums.masses
     if classes > MOST_CLASSES:
         raise ValueError(f"{classes} classes, and errors are known of {MOST_CLASSES} at most")
+    if masses.sum() < 0.5:
+        raise ValueError("nobody has held out a point")
     slack = 1e-6 * float(masses.sum())
     if (sums.said < -slack).any() or (abs(sums.said.sum(axis=1) - masses) > slack).any():
         raise ValueError("what the model says is not of the points with these class shares")

@@ -136,6 +136,19 @@ def test_given_noise_then_no_round_is_chosen_by_what_has_none(settings: Settings
         train(settings(**{**HELD_OUT, "selection": "shares", **NOISE}), 3)
     with refuses("method-mismatch", UserError):
         train(settings(method="labels-only", calibration="shares"), 3)
+    with refuses("method-mismatch", UserError):  # its counts are of whole sets
+        train(settings(method="fedllp-pvc", selection="shares"), 3)
+
+
+def test_given_sets_too_small_to_hold_out_of_then_the_run_ends_without(settings: Settings) -> None:
+    small = {"points-per-client": 60, "fedul.heldout-fraction": 0.01, "selection": "heldout"}
+    about = summary(train(settings(**HELD_OUT, **small), 3))
+    assert about.get("known_error") is None
+
+
+def test_given_estimated_shares_then_nobody_is_named(settings: Settings) -> None:
+    about = summary(train(settings(**CLOSED, **{"fedul.prior-counts": 2}), 5))
+    assert about["misfits"] == 0
 
 
 @pytest.mark.parametrize("wrong", [None, 2])

@@ -102,9 +102,10 @@ class AtClient(ClientStage):
         model = [content.arrays[name] for name in names_of(client, content.arrays)]
         check_model(client, content.arrays, count(content, _OF_ROUND) + 1)
         load_arrays(client.model, dict(zip(client.array_names(), model, strict=True)))
-        plan = local_plan(self.settings)
-        logits = predict_logits(client.model, sets.inputs, sets.points, plan).double().numpy()
-        shares = sets.priors[sets.sets]
+        shares, logits = sets.priors[sets.sets], np.empty((0, client.num_classes))
+        if len(sets.points):  # else its sets are too small
+            plan = local_plan(self.settings)
+            logits = predict_logits(client.model, sets.inputs, sets.points, plan).double().numpy()
         self._keep(number, shares, logits)
         return shares, logits, posteriors(logits, shares, numbers(content, PRIOR))
 
@@ -117,14 +118,14 @@ class AtClient(ClientStage):
         shares = points.shares[points.stated]
         features, whole = features_of(client, model, points.inputs, points.points[points.stated])
         logits = whole.double().numpy()
-        soft, stated = shares, bool(content.values[_STATED])
-        if not stated:
+        soft, is_first = shares, bool(content.values[_STATED])
+        if not is_first:
             before = features @ arrays[_WEIGHT].T.astype(np.float64) + arrays[_BIAS]
             soft = posteriors(before, shares, prior)
         one = LeaveOneOut.of_arrays(arrays, float(numbers(content, _PART)[0]))
         weight = model[names[0]].astype(np.float64)
-        left_out = one.logits(features, soft, weight, stated=stated)
-        if not stated:
+        left_out = one.logits(features, soft, weight, stated=is_first)
+        if not is_first:
             moved = client.state.load(_JUDGED, number).get("moved")
             if moved is None or len(moved) != len(left_out):
                 raise UserError(
@@ -154,7 +155,8 @@ class AtClient(ClientStage):
         """
         number = count(content, "server-round")
         judged = self.client.state.load(_JUDGED, number + 1)
-        if not judged or not judged["counts"].any():
+        # What uncertain shares are off by would be taken for the owner's points.
+        if not judged or not judged["counts"].any() or not self.client.data.shares_are_certain:
             return np.zeros(_MISFITS[of])
         confusion = content.arrays[_CONFUSION].astype(np.float64)
         sampled = drawn_from_sets(self.settings)
@@ -167,8 +169,8 @@ class AtClient(ClientStage):
         if self.client.node.data and odd:
             print(
                 f"Client {self.client.node.partition_id}: the model's predictions do not follow "
-                f"from the class shares of its sets (probability {here.chance:.1g}): other images "
-                "or units than elsewhere, or wrong shares."
+                f"from its {stated(self.settings)} (probability {here.chance:.1g}): other images "
+                f"or units than elsewhere, or wrong {stated(self.settings)}."
             )
         return np.array([float(odd)])
 
@@ -219,17 +221,17 @@ class AtServer(ServerStage):
 
     def _beside(self, head: heads.MadeOf, number: int) -> tuple[Arrays, dict[str, Any]]:
         """Arrays and values by which clients take each of their points out of a head."""
-        kind, stated = weight_type(self.settings), head.turn == heads.HEADS[0]
+        kind, is_first = weight_type(self.settings), head.turn == heads.HEADS[0]
         rng = stream(self.settings.seed, "leave-one-out", number)
         one = LeaveOneOut.of(head.gaussians, head.gram, head.prior, head.part, head.spectrum, rng)
         arrays = one.arrays(kind)
-        if not stated:
+        if not is_first:
             before = *head.before, self.state[_UNSURE]
             arrays |= {
                 name: np.asarray(value, kind)
                 for name, value in zip((_WEIGHT, _BIAS, _UNSURE), before, strict=True)
             }
-        return arrays, {PRIOR: head.prior.tolist(), _PART: [head.part], _STATED: stated}
+        return arrays, {PRIOR: head.prior.tolist(), _PART: [head.part], _STATED: is_first}
 
     def _judged(
         self, grid: Any, clients: Sequence[ClientRef], arrays: Arrays, values: dict[str, Any]
@@ -262,7 +264,7 @@ class AtServer(ServerStage):
 
     def finish(self, run: Finished) -> Mapping[str, Any]:
         """What is known of the model that the run keeps."""
-        clients = clients_at_end(self.strategy, run.grid)
+        clients = self.strategy.registry.present(clients_at_end(self.strategy, run.grid))
         if find_method(self.settings.method).updates and not chooses(self.settings):
             arrays = run.directory.load_model(run.model)[0]
             values = {"server-round": self.strategy.record.round, _OF_ROUND: run.round}
@@ -325,9 +327,9 @@ class AtServer(ServerStage):
         names = f" (clients {', '.join(map(str, which))})" if which else ""
         log(
             WARNING,
-            "%s of %s clients%s: the model's predictions do not follow from the class shares of "
-            "their sets: other images or units, or wrong shares. Their logs say so.",
-            *(round(odd), round(judged), names),
+            "%s of %s clients%s: the model's predictions do not follow from their %s: other images "
+            "or units, or wrong %s. Their logs say so.",
+            *(round(odd), round(judged), names, *[stated(self.settings)] * 2),
         )
         return {"misfits": round(odd), "misfitting_clients": which}
 
@@ -338,10 +340,15 @@ def interval(made: KnownError) -> list[float]:
     return [max(0.0, float(low)), min(100.0, float(high))]
 
 
+def stated(settings: RunConfig) -> str:
+    """What owners state of their points."""
+    return "class shares" if find_method(settings.method).data == "unlabeled-sets" else "labels"
+
+
 def source(settings: RunConfig) -> str:
     """From what it is known."""
-    of_sets = find_method(settings.method).data == "unlabeled-sets"
-    return "class shares, without labels" if of_sets else "labels"
+    what = stated(settings)
+    return what if what == "labels" else f"{what}, without labels"
 
 
 def in_words(made: KnownError, settings: RunConfig) -> str:
