@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors.torch import save_file
 
+from fedul_flwr.api.result import TrainedModel
 from fedul_flwr.data.safe_files import save_arrays
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.calibration import MARGINS
@@ -280,6 +281,9 @@ def test_sets_have_the_classes_within_the_margin_of_the_first(
     names = [name for name, _ in zip(CLASSES, range(3), strict=True)]
     wanted = ["|".join(np.array(names)[row]) for row in inside]
     assert [row["set"] for row in rows] == wanted
+    np.testing.assert_array_equal(TrainedModel(run).predict_sets(images), inside)
+    with refuses("argument-not-allowed"):
+        TrainedModel(run).predict_sets(images, 1.0)
     save_arrays(run / "model.safetensors", arrays, {"coverage": [[2.0]]})
     with refuses("run-file-wrong"):
         predict(run, folder, tmp_path / "none.csv")
