@@ -37,8 +37,8 @@ def column_counts(inputs: Inputs, points: Ints) -> Ints:
     """``(d, BINS)``, how many rows ``points`` of ``inputs`` are in each bin, by column."""
     rows = np.asarray(inputs[points], np.float64)
     sizes = np.abs(rows)
-    place = np.searchsorted(_EDGES, sizes, side="right") + 1
-    at = _SIDE + np.where(sizes < _LEAST, 0, np.where(rows < 0, -place, place))
+    steps = np.searchsorted(_EDGES, sizes, side="right") + 1
+    at = _SIDE + np.where(sizes < _LEAST, 0, np.where(rows < 0, -steps, steps))
     return np.stack([np.bincount(column, minlength=BINS) for column in at.T]).astype(np.int64)
 
 
@@ -71,7 +71,7 @@ def _quartiles(counts: Ints) -> Floats:
     return np.asarray(values[after])
 
 
-def differences(own: Ints, everybody: Ints, columns: Columns | None) -> Iterator[str]:
+def differences(mine: Ints, everybody: Ints, columns: Columns | None) -> Iterator[str]:
     """How columns of one owner differ from those of all others, in sentences for this owner.
 
     Numbers differ if no part of the middle half of them lies where that of the others does. A
@@ -79,24 +79,20 @@ def differences(own: Ints, everybody: Ints, columns: Columns | None) -> Iterator
 
     Parameters
     ----------
-    own, everybody : ``(d, BINS)``, counts of the owner's points, and of all.
+    mine, everybody : ``(d, BINS)``, counts of the owner's points, and of all.
     """
-    others = np.maximum(everybody - own, 0)
-    places = (
-        columns.feature_slices
-        if columns
-        else {f"{at}": slice(at, at + 1) for at in range(len(own))}
-    )
+    others = np.maximum(everybody - mine, 0)
+    each = {f"{at}": slice(at, at + 1) for at in range(len(mine))}
     values = {column.name: column.values for column in columns.columns} if columns else {}
-    for name, place in places.items():
-        mine, theirs = own[place], others[place]
-        if min(mine[0].sum(), theirs[0].sum()) < FEWEST:
+    for name, features in (columns.feature_slices if columns else each).items():
+        ours, theirs = mine[features], others[features]
+        if min(ours[0].sum(), theirs[0].sum()) < FEWEST:
             continue
         categories = values.get(name)
         if not categories:
-            yield from _of_number(name, mine[0], theirs[0])
+            yield from _of_number(name, ours[0], theirs[0])
             continue
-        for category, here, there in zip(categories, mine, theirs, strict=True):
+        for category, here, there in zip(categories, ours, theirs, strict=True):
             shares = [1 - float(counts[_SIDE] / counts.sum()) for counts in (here, there)]
             if abs(shares[0] - shares[1]) > _FAR:
                 yield (
@@ -105,8 +101,8 @@ def differences(own: Ints, everybody: Ints, columns: Columns | None) -> Iterator
                 )
 
 
-def _of_number(name: str, own: Ints, others: Ints) -> Iterator[str]:
-    (low, middle, high), (least, usual, most) = _quartiles(own), _quartiles(others)
+def _of_number(name: str, mine: Ints, others: Ints) -> Iterator[str]:
+    (low, middle, high), (least, usual, most) = _quartiles(mine), _quartiles(others)
     if low <= most and least <= high:
         return
     times = middle / usual if usual * middle > 0 else 0.0

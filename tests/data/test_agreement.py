@@ -56,7 +56,7 @@ def test_an_owner_with_another_unit_reads_it_and_the_others_do_not() -> None:
     wrong = table(7_000.0, 0.5)
     [said] = said_by(wrong, right, other)
     assert "leukocytes" in said
-    assert "1e+03 times" in said
+    assert "1e+03" in said
     assert said_by(right, wrong, other) == []  # half of the others' numbers are like its own
 
 
@@ -65,7 +65,7 @@ def test_a_category_that_is_swapped_is_named_where_shares_show_it() -> None:
     [female, male] = said_by(table(7, 0.1), right, other)
     assert "'f'" in female
     assert "'m'" in male
-    assert "90% of your rows" in female
+    assert "90%" in female
     assert said_by(table(7, 0.5), right, other) == []
 
 
