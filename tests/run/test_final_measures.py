@@ -219,7 +219,7 @@ def test_given_balanced_selection_then_the_round_of_least_balanced_error_is_kept
     ("options", "code"),
     [
         ({"selection": "balanced", "validation_fraction": 0.0}, "setting-needs-labels"),
-        ({"calibration": "validation", "evaluate": "local"}, "setting-without-effect"),
+        ({"calibration": "validation", "evaluate": "local"}, "settings-contradict"),
         ({"selection": "balanced", "fraction_evaluate": 0.5}, "setting-without-effect"),
     ],
 )
