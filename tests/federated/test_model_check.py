@@ -90,8 +90,6 @@ def test_given_first_weights_of_another_seed_then_they_must_be_approved(
     refuse_foreign_model(run, node, state, SHAPE, other, 1)
     refuse_foreign_model(run, node, state, SHAPE, moved(other, C), 2)
     with refuses("owner-does-not-allow"):
-        refuse_foreign_model(run, node, state, SHAPE, other, 1)  # the run does not begin again
-    with refuses("owner-does-not-allow"):
         refuse_foreign_model(run, node, ClientState(RecordDict()), SHAPE, other, 2)
 
 
