@@ -15,8 +15,8 @@ from fedul_flwr.config.base import AUTO, Scalar, setting_error
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.sections import DPSettings
-from fedul_flwr.config.shared import split_extension, starts_from_names
+from fedul_flwr.config.sections import DPSettings, HeadSettings
+from fedul_flwr.config.shared import FITTED_MODEL, split_extension, starts_from_names
 
 AUTO_KEYS = (
     *("model", "batch-size", "local-epochs", "learning-rate", "learning-rate-schedule"),
@@ -64,15 +64,21 @@ class Choice(NamedTuple):
 
 
 def auto_values(
-    size: DataSize, model: str = AUTO, clipping: str = "none", *, updates: bool = True
+    size: DataSize, model: str = AUTO, clipping: str = "none", *, updates: bool = True, noise: bool = False
 ) -> dict[str, Choice]:
-    """The values of :data:`AUTO_KEYS` for data of this size."""
+    """The values of :data:`AUTO_KEYS` for data of this size.
+
+    Parameters
+    ----------
+    updates, noise : whether a network is trained, and whether sums for heads have noise.
+    """
     sides = " x ".join(map(str, size.shape))
     form = f"images of {sides}" if len(size.shape) > 1 else f"vectors of {sides} numbers"
     points = f"points are {form}"
     fits = _model(size.shape, clips=clipping != "none")
-    if not updates:  # the last layer alone is made: on vectors themselves, or random features
-        fits = "linear" if len(size.shape) == 1 else "random-features"
+    if not updates:  # the last layer alone is made: on vectors themselves, or answers of filters
+        of_images = "random-features" if noise else FITTED_MODEL
+        fits = "linear" if len(size.shape) == 1 else of_images
     chosen = fits if model == AUTO else model
     is_tiny = len(size.shape) == 3 and min(size.shape[:2]) < LEAST_SIDE
     is_gray = size.shape[2:] == (1,) and not is_tiny
@@ -134,7 +140,8 @@ def with_auto_values(settings: RunConfig, size: DataSize) -> tuple[RunConfig, di
     """Settings without `auto` in :data:`AUTO_KEYS`, and the choices made."""
     clipping = settings[DPSettings].clipping
     method = find_method(settings.method)
-    automatic = auto_values(size, settings.model, clipping, updates=method.updates)
+    noise = settings.makes_heads and settings[HeadSettings].epsilon > 0
+    automatic = auto_values(size, settings.model, clipping, updates=method.updates, noise=noise)
     if settings.local_steps:  # as many epochs as they need
         settings = settings.model_copy(update={"local_epochs": 1})
     missing = unresolved(settings)

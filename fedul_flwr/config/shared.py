@@ -275,9 +275,12 @@ MODEL_NAMES = (
     *("alexnet-like", "cnn2", "cnn4", "cnn6", "cnn6-quarter", "cnn13", "cnn13-plain"),
     *("cnn13-quarter", "cnn-small", "lenet", "linear", "mlp", "mlp-linear"),
     *("random-features", "resnet9"),
-    *("resnet9-quarter", "resnet18", "resnet18-fedul", "resnet18-small", "wrn28-2"),
+    *("resnet9-quarter", "resnet18", "resnet18-fedul", "resnet18-small", "whitened-filters"),
+    "wrn28-2",
 )
 """Names of the built-in models, without loading PyTorch."""
+FITTED_MODEL = "whitened-filters"
+"""The one whose filters follow from a sum over clients."""
 PRETRAINED_MODELS = ("resnet18-fedul",)
 """Built-in models for which torchvision has weights, beside ``torchvision:NAME``."""
 

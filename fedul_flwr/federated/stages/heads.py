@@ -246,6 +246,18 @@ def _require_scale(covariance: Floats, points: float) -> None:
         )
 
 
+def too_few(error: TooFewLeftError) -> UserError:
+    """The refusal of a sum that too few clients are in."""
+    why = f"{error} With 'plaintext' the server reads each client's sums"
+    return setting_error("closed-form.sum", "masked", why, "too-few-clients")
+
+
+def asks_clients(settings: RunConfig) -> bool:
+    """Whether clients can say anything of their points' classes."""
+    asks = find_method(settings.method).asks_clients
+    return asks and label_scenario(settings) != "server"
+
+
 def last_layer(settings: RunConfig, shape: InputShape, num_classes: int) -> tuple[str, nn.Linear]:
     """The last linear layer of a run's model, whose weight is an array, and the weight's name."""
     from fedul_flwr.models.parts import feature_layer
@@ -293,7 +305,7 @@ class AtServer(ServerStage):
         """Make the round's model, where nothing is trained in it."""
         self._scale = None
         if self.is_alone(round.number):
-            if self.asks_clients:
+            if asks_clients(self.settings):
                 self.strategy.registration.update(round.grid)
             round.made = self._with_head(round)
 
@@ -334,11 +346,6 @@ class AtServer(ServerStage):
         """Whether a round of training begins with a new head."""
         every = self._every
         return every > 0 and round_number > 1 and (round_number - 1) % every == 0
-
-    @property
-    def asks_clients(self) -> bool:
-        """Whether clients can say anything of their points' classes."""
-        return self._method.asks_clients and label_scenario(self.settings) != "server"
 
     def about(self) -> Mapping[str, Any]:
         """What is known of the privacy of sums; empty without noise."""
@@ -424,14 +431,13 @@ class AtServer(ServerStage):
         stated = uniform_prior(classes) if prior is None else prior
         values: dict[str, Any] = {PRIOR: stated.tolist(), "server-round": round_number}
         total, number = np.zeros(sums_size(classes, features)), 0
-        clients = self._registry.present(self._registry.clients) if self.asks_clients else []
+        clients = self._registry.present(self._registry.clients) if asks_clients(self.settings) else []
         if clients and self.settings.sums_heads:
             try:
                 collect = self.strategy.sums.collect
                 total, left = collect(grid, turn, clients, len(total), model, values)
             except TooFewLeftError as error:
-                why = f"{error} With 'plaintext' the server reads each client's sums"
-                raise setting_error("closed-form.sum", "masked", why, "too-few-clients") from error
+                raise too_few(error) from error
             number = len(left)
             announced = sum(map(self._registry.points, left))
             if not self.settings[HeadSettings].epsilon:  # noise may say anything
