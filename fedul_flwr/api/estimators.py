@@ -487,8 +487,8 @@ class ClosedFormClassifier(FedULClassifier):
     """Learns a classifier from sets, or from labels of some or all points, in closed form.
 
     Nothing is trained. Vectors are classified by a linear discriminant of the vectors, images by
-    one of answers of filters that fit them. Its numbers are sums over points, so that those of several clients give
-    the same (method ``closed-form``, docs/closed-form.md).
+    one of answers of filters that fit them. Its numbers are sums over points, so that those of
+    several clients give the same (method ``closed-form``, docs/closed-form.md).
 
     Parameters
     ----------
@@ -560,8 +560,8 @@ class ClosedFormClassifier(FedULClassifier):
         head, rows = feature_layer(self.model_), np.arange(len(points))
         if name == FITTED_MODEL:
             arrays = dump_arrays(self.model_)
-            sums = patch_sums(points, rows, self.model_[0].filters.shape[2])
-            load_arrays(self.model_, with_moments(arrays, moments_of(sums, len(points))))
+            patches = patch_sums(points, rows, self.model_[0].filters.shape[2])
+            load_arrays(self.model_, with_moments(arrays, moments_of(patches, len(points))))
         stated = sets != UNLABELED
         shares = np.where(stated[:, None], priors[sets], prior)
         is_certain = bool((shares.max(axis=1) == 1).all())  # posteriors would be the labels

@@ -64,7 +64,12 @@ class Choice(NamedTuple):
 
 
 def auto_values(
-    size: DataSize, model: str = AUTO, clipping: str = "none", *, updates: bool = True, noise: bool = False
+    size: DataSize,
+    model: str = AUTO,
+    clipping: str = "none",
+    *,
+    updates: bool = True,
+    noise: bool = False,
 ) -> dict[str, Choice]:
     """The values of :data:`AUTO_KEYS` for data of this size.
 

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from fedul_flwr.arrays import Arrays, Floats, Ints
 from fedul_flwr.data.types import Inputs
+from fedul_flwr.errors import BadMessageError
 from fedul_flwr.learning.batches import gather, to_input
 from fedul_flwr.models.whitened_filters import CONTRAST, FILTERS, MOMENTS
 
@@ -51,17 +52,17 @@ def moments_of(sums: Floats, most: float) -> Floats:
 
     Raises
     ------
-    ValueError
+    BadMessageError
         If no images have them.
     """
     count, size = float(sums[0]), math.isqrt(2 * len(sums) - 2)  # 1 + d (d + 1) / 2 numbers
     if not (np.isfinite(sums).all() and 0 < count <= most + 1e-6):
-        raise ValueError(f"they are of {count:g} images, where there are {most:g}")
+        raise BadMessageError("its sums of patches are of no images of it", "message-contradicts")
     moments = np.zeros((size, size))
     moments[np.triu_indices(size)] = sums[1:] / count
     moments += np.triu(moments, 1).T
     if not are_moments(moments):
-        raise ValueError("no patches have them")
+        raise BadMessageError("its sums of patches are those of none", "message-out-of-range")
     return moments
 
 

@@ -89,8 +89,10 @@ def crafted(change: str, arrays: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("change", "wants", "answers"),
-    [("filters", True, 0), ("filters", False, 1), ("axis", True, 0), ("axis", False, 1)]
-    + [("bounded", True, 1)],
+    [
+        *[("filters", True, 0), ("filters", False, 1), ("axis", True, 0), ("axis", False, 1)],
+        ("bounded", True, 1),
+    ],
 )
 def test_owners_make_the_filters_anew_and_bound_what_they_are_of(
     settings: Settings,

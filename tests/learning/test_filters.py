@@ -1,9 +1,12 @@
 """Filters from sums over patches, by hand and against plain loops."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
+from fedul_flwr.errors import BadMessageError
 from fedul_flwr.learning.filters import (
     are_moments,
     fitted,
@@ -62,9 +65,9 @@ def test_moments_are_the_mean_of_products_over_images() -> None:
         (lambda sums: sums + np.r_[0, np.full(171, np.nan)], 7),
     ],
 )
-def test_sums_that_no_images_have_are_refused(change: object, most: int) -> None:
-    with pytest.raises(ValueError, match="they are of|no patches"):
-        moments_of(change(patch_sums(IMAGES, ROWS, 3)), most)  # type: ignore[operator]
+def test_sums_that_no_images_have_are_refused(change: Any, most: int) -> None:
+    with pytest.raises(BadMessageError):
+        moments_of(change(patch_sums(IMAGES, ROWS, 3)), most)
 
 
 def test_filters_are_directions_with_their_axes_divided_by_a_root() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from fedul_flwr.arrays import Floats
 from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import HeadSettings
-from fedul_flwr.config.shared import FITTED_MODEL, UNPROTECTED
+from fedul_flwr.config.shared import FITTED_MODEL
 from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, TooFewLeftError, UserError
 from fedul_flwr.federated.messages import FILTERS, SUMS, to_arrays, to_record
@@ -57,10 +56,10 @@ class AtServer(ServerStage):
 
         try:
             return moments_of(total, most)
-        except ValueError as error:
+        except BadMessageError:
             raise UserError(
-                f"The sums of patches over all clients are not those of their images: {error}. One "
-                "of them has sent others. A sum does not show which.",
+                "The sums of patches of all clients together are those of no images: one of them "
+                "has sent others. A sum does not show which.",
                 "sum-wrong",
             ) from None
 
@@ -81,10 +80,7 @@ class AtServer(ServerStage):
             what = f"{client} sent for filters"
             sums = checked_array(what, answer.arrays, SUMS, np.float64, (count,))
             if sums.any():
-                try:
-                    moments_of(sums, registry.points(client.partition_id))
-                except ValueError as error:
-                    raise BadMessageError(f"its sums of patches are not: {error}") from None
+                moments_of(sums, registry.points(client.partition_id))
 
         answers = registry.query(round.grid, FILTERS, dict.fromkeys(clients, Content()), check)
         total = sum((answer.arrays[SUMS] for answer in answers.values()), np.zeros(count))
@@ -111,7 +107,8 @@ class AtClient(ClientStage):
     def _sums(self) -> Floats:
         from fedul_flwr.learning.filters import patch_sums
 
-        return patch_sums(*self.client.data.own_rows, self.client.model[0].filters.shape[2])
+        inputs, points = self.client.data.own_rows
+        return patch_sums(inputs, points, self.client.model[0].filters.shape[2])
 
 
 _SAYS = (
@@ -139,7 +136,7 @@ class Filters(Stage):
             raise setting_error("model", settings.model, why, "method-mismatch")
         if settings[HeadSettings].epsilon:
             why = "the sum that its filters follow from has no noise: choose 'random-features'"
-            raise setting_error("model", settings.model, why, UNPROTECTED)
+            raise setting_error("model", settings.model, why, "setting-breaks-privacy")
 
     @classmethod
     def sends(cls, settings: RunConfig) -> Declared:

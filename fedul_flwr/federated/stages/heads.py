@@ -431,7 +431,9 @@ class AtServer(ServerStage):
         stated = uniform_prior(classes) if prior is None else prior
         values: dict[str, Any] = {PRIOR: stated.tolist(), "server-round": round_number}
         total, number = np.zeros(sums_size(classes, features)), 0
-        clients = self._registry.present(self._registry.clients) if asks_clients(self.settings) else []
+        clients = (
+            self._registry.present(self._registry.clients) if asks_clients(self.settings) else []
+        )
         if clients and self.settings.sums_heads:
             try:
                 collect = self.strategy.sums.collect
