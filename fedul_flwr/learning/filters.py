@@ -1,7 +1,7 @@
 """The second moments of small patches of images, a sum over clients, and the filters of them.
 
 Filters are random directions v from the run's seed in the space in which patches vary alike
-everywhere, w = (M + 1)^-1/2 v (whitening: Coates, Lee and Ng, AISTATS 2011). So everybody who has
+everywhere, w = (M + 10)^-1/2 v (whitening: Coates, Lee and Ng, AISTATS 2011). So everybody who has
 the moments M can make them.
 """
 
@@ -20,7 +20,7 @@ from fedul_flwr.errors import BadMessageError
 from fedul_flwr.learning.batches import gather, to_input
 from fedul_flwr.models.whitened_filters import CONTRAST, FILTERS, MOMENTS
 
-RIDGE = 1.0
+RIDGE = 10.0
 """Added to eigenvalues of the moments before their root."""
 MOST_IMAGES, MOST_STEPS = 200, 14
 """Images of a client in the sum, and about how many patches of each a side: 40,000 in all."""
@@ -80,8 +80,8 @@ def are_moments(moments: NDArray[np.floating]) -> bool:
     """Whether patches can have these ``(d, d)`` second moments.
 
     A patch of d numbers has mean 0 and variance below 1, so they are positive semidefinite of a
-    trace of d at most. With that, whoever makes them up cannot choose filters: the longest axis of
-    whitening is at most √(1 + d) times the shortest, and most are about as long as each other.
+    trace of d at most. With that, whoever makes them up can hardly choose filters: the longest axis
+    of whitening is at most √(1 + d / 10) times the shortest.
     """
     size, slack = len(moments), 1e-3
     values = np.linalg.eigvalsh(np.asarray(moments, np.float64))
@@ -90,7 +90,7 @@ def are_moments(moments: NDArray[np.floating]) -> bool:
 
 
 def fitted(directions: NDArray[np.floating], moments: NDArray[np.floating]) -> Floats:
-    """Filters of these directions, whitened: w = (M + 1)^-1/2 v; shape of ``directions``."""
+    """Filters of these directions, whitened: w = (M + 10)^-1/2 v; shape of ``directions``."""
     values, vectors = np.linalg.eigh(np.asarray(moments, np.float64))
     roots = (vectors / np.sqrt(np.maximum(values, 0) + RIDGE)) @ vectors.T
     return np.asarray(directions.reshape(len(directions), -1) @ roots).reshape(directions.shape)

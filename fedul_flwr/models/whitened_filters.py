@@ -19,7 +19,7 @@ DIRECTIONS = 50
 """Filters, each with both signs: 900 features in cells of 3 x 3."""
 SIDE, LEAST_SIDE = 5, 3
 """Pixels of a patch's side; of images below 16 pixels the smaller."""
-CONTRAST: Final = 0.04
+CONTRAST: Final = 0.01
 """Added to a patch's variance before it is divided by its deviation: noise stays small."""
 THRESHOLD: Final = 0.25
 """What answers lose before those below 0 become 0."""
@@ -55,12 +55,15 @@ class WhitenedFilters(nn.Module):
         side = self.filters.shape[2]
         mean = functional.avg_pool2d(images.mean(1, keepdim=True), side, 1)
         square = functional.avg_pool2d((images * images).mean(1, keepdim=True), side, 1)
-        deviation = ((square - mean * mean).clamp(min=0) + CONTRAST).sqrt()
+        variance = (square - mean * mean).clamp(min=0) + CONTRAST
         # A filter of mean 0 answers to a patch as to the patch less its mean.
         of_patches = self.filters - self.filters.mean(dim=(1, 2, 3), keepdim=True)
-        answers = functional.conv2d(images, of_patches) / deviation
-        both = torch.cat([answers, -answers], dim=1).sub_(THRESHOLD).relu_()
-        return (functional.adaptive_avg_pool2d(both, GRID).flatten(1) + LEAST).sqrt()
+        answers = functional.conv2d(images, of_patches).mul_(variance.rsqrt_())
+        cells = [
+            functional.adaptive_avg_pool2d(above.relu_(), GRID)
+            for above in (answers - THRESHOLD, answers.neg_().sub_(THRESHOLD))
+        ]
+        return (torch.cat(cells, dim=1).flatten(1) + LEAST).sqrt()
 
 
 def whitened_filters(input_shape: InputShape, num_classes: int) -> nn.Module:
