@@ -97,7 +97,7 @@ def auto_values(
     without = f"; dp.clipping = {clipping!r} forbids batch norm" if differs else ""
     return {
         "model": Choice(chosen, points + without),
-        "augment": Choice(_augmentation(size.shape), points),
+        "augment": Choice(_augmentation(size.shape, updates=updates), points),
         "batch-size": Choice(batch, count),
         "local-epochs": Choice(epochs, count),
         "learning-rate": Choice(3e-3 if large else 1e-3, f"the model is {chosen}"),
@@ -116,11 +116,13 @@ def _model(shape: tuple[int, ...], *, clips: bool) -> str:
     return "cnn6-quarter" if shape[2] == 3 and max(shape[:2]) <= LARGEST_SIDE else "cnn2"
 
 
-def _augmentation(shape: tuple[int, ...]) -> str:
-    """Views in which images keep their class; gray ones may be letters, which are not mirrored."""
+def _augmentation(shape: tuple[int, ...], *, updates: bool) -> str:
+    """Views in which images keep their class; gray ones may be letters, which are not mirrored, and
+    turned ones help networks alone."""
     if shape[2:] == (3,):
         return "flip"
-    return "affine" if len(shape) == 3 and min(shape[:2]) >= LEAST_SIDE else "none"
+    is_large = len(shape) == 3 and min(shape[:2]) >= LEAST_SIDE
+    return "affine" if is_large and updates else "none"
 
 
 def _steps(points: float | None, least: int, epochs: int) -> tuple[int, int]:

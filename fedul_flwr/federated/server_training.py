@@ -15,12 +15,13 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.federated.nodes import DataShape
+from fedul_flwr.federated.stages.heads import sums_plan
 from fedul_flwr.learning import lanes
 from fedul_flwr.learning.batch_statistics import norm_statistics
 from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.closed_form import SoftSums, soft_sums
 from fedul_flwr.learning.filters import patch_sums
-from fedul_flwr.learning.local import dump_arrays, extract_features, load_arrays, train_local
+from fedul_flwr.learning.local import dump_arrays, features_of_views, load_arrays, train_local
 from fedul_flwr.learning.plan import LocalPlan, local_plan, rate_factor
 from fedul_flwr.learning.pseudo_labels import scaled_cross_entropy
 from fedul_flwr.learning.task import Batches, BatchLoss, Task, on_logits
@@ -89,8 +90,9 @@ class ServerTrainer:
     def soft_sums(self, arrays: Arrays) -> SoftSums:
         """Sums over the labeled points for a head in closed form."""
         load_arrays(self.model, arrays)
-        data, plan = self._data, local_plan(self._settings)
-        features = extract_features(self.model, data.inputs, data.points, plan)
+        data, plan = self._data, sums_plan(self._settings)
+        rng = stream(self._settings.seed, "server views")
+        features, _ = features_of_views(self.model, data.inputs, data.points, plan, rng)
         return soft_sums(features, np.eye(self._num_classes)[data.labels], stated=True)
 
     def patch_sums(self, side: int) -> Floats:

@@ -104,7 +104,7 @@ def soft_sums(features: NDArray[np.floating], soft: Floats, *, stated: bool) -> 
 
     Parameters
     ----------
-    features : ``(n, d)``.
+    features : ``(n, d)``, or ``(n, V, d)`` of V views of each point, which count 1 / V each.
     soft : ``(n, K)``, soft labels, rows that add up to 1.
     stated : whether soft labels do not depend on the features of their point, as labels and class
         shares of sets.
@@ -120,7 +120,9 @@ def soft_sums(features: NDArray[np.floating], soft: Floats, *, stated: bool) -> 
     # Shares of a file add up to 1 within a tolerance, which times x xᵀ far from 0 is much.
     soft = soft / soft.sum(axis=1, keepdims=True)
     gram = soft.T @ soft if stated else np.diag(soft.sum(axis=0))
-    return SoftSums(gram, soft.T @ x, x.T @ x)
+    views = x if x.ndim == 3 else x[:, None]
+    flat = views.reshape(-1, x.shape[-1])
+    return SoftSums(gram, soft.T @ views.mean(axis=1), flat.T @ flat / views.shape[1])
 
 
 def posteriors(logits: NDArray[np.floating], shares: Floats, prior: Floats | None = None) -> Floats:

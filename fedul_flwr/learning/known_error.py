@@ -112,7 +112,7 @@ class LeaveOneOut(NamedTuple):
         stated : as of :func:`fedul_flwr.learning.closed_form.soft_sums`.
         """
         x = np.asarray(features, np.float64) - self.mean
-        x = x.reshape(len(x), -1, x.shape[-1])
+        x = x if x.ndim == 3 else x[:, None]
         sketched = x @ self.sketch
         inner = sketched @ sketched.transpose(0, 2, 1) / self.sketch.shape[1]
         parts = range(0, len(x), _AT_ONCE)

@@ -205,8 +205,8 @@ def test_noise_is_that_of_the_analytic_gaussian_mechanism(settings: Settings) ->
 def test_given_noise_then_one_point_changes_the_sums_by_the_sensitivity_at_most() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
-        x, r = rng.normal(size=(1, 6)), rng.dirichlet(np.full(4, 0.2), 1)
-        x /= np.linalg.norm(x)
+        x, r = rng.normal(size=(1, 2, 6)), rng.dirichlet(np.full(4, 0.2), 1)  # of two views
+        x /= np.linalg.norm(x, axis=-1, keepdims=True)
         for stated in (True, False):
             change = np.linalg.norm(soft_sums(x, r, stated=stated).flat())
             assert change <= HeadNoise.SENSITIVITY + 1e-12
@@ -223,6 +223,24 @@ def test_given_much_privacy_budget_then_digits_are_still_learned(
     assert errors(run)[-1] < 20  # 2.5 without noise, 90 by chance
     assert summary(run)["epsilon"] == 1e5
     assert summary(run)["releases"] == 2
+
+
+@pytest.mark.parametrize(
+    ("augment", "differs"), [("none", False), ("affine", True), ("rotate", True)]
+)
+def test_views_by_augment_stand_beside_the_points(
+    augment: str, differs: bool, settings: Settings
+) -> None:
+    options = {**CLOSED, "augment": augment, "model": "whitened-filters"}
+    plain, masked, viewed = (
+        train(settings(**{**options, **more}), 3)
+        for more in ({"augment": "none"}, {}, {"closed-form.sum": "plaintext"})
+    )
+    assert errors(masked) == errors(viewed)
+    weights = [last_model(run)["1.weight"] for run in (plain, masked)]
+    assert np.allclose(*weights, rtol=1e-3, atol=1e-3) != differs
+    about = summary(masked)  # its points are taken out with their views
+    assert about["known_error"] > metrics(masked)[-1]["test_error"] - 5
 
 
 # What is refused

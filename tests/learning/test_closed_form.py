@@ -174,3 +174,13 @@ def test_condition_tells_whether_sets_differ_enough() -> None:
 def test_given_a_feature_that_is_not_finite_then_there_are_no_sums() -> None:
     with refuses("model-not-finite", UserError):
         soft_sums(np.array([[np.nan]]), np.eye(1), stated=True)
+
+
+def test_views_of_a_point_count_for_it_together() -> None:
+    rng = np.random.default_rng(0)
+    views, soft = rng.normal(size=(6, 3, 4)), rng.dirichlet(np.ones(2), 6)
+    made = soft_sums(views, soft, stated=True)
+    parts = [soft_sums(views[:, view], soft, stated=True) for view in range(3)]
+    for whole, of_views in zip(made, zip(*parts, strict=True), strict=True):
+        np.testing.assert_allclose(whole, np.mean(of_views, axis=0))
+    np.testing.assert_allclose(made.gram, soft.T @ soft)

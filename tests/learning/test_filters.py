@@ -15,7 +15,13 @@ from fedul_flwr.learning.filters import (
     patch_sums,
     with_moments,
 )
-from fedul_flwr.learning.local import dump_arrays, load_arrays
+from fedul_flwr.learning.local import (
+    dump_arrays,
+    features_and_logits,
+    features_of_views,
+    load_arrays,
+)
+from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (7, 18, 17, 2), dtype=np.uint8)
@@ -113,3 +119,21 @@ def test_patches_of_small_images_are_smaller(shape: tuple[int, ...], side: int) 
     model = build_model("whitened-filters", shape, 4)
     assert model[0].filters.shape == (50, shape[2], side, side)
     assert model(torch.zeros(2, shape[2], *shape[:2])).shape == (2, 4)
+
+
+@pytest.mark.parametrize(("augment", "count"), [("none", 1), ("flip", 2), ("affine", 2)])
+def test_a_view_stands_beside_each_point(augment: str, count: int) -> None:
+    model = build_model("whitened-filters", (18, 17, 2), 3)
+    plan, rng = LocalPlan(augment=augment), np.random.default_rng(0)
+    features, logits = features_of_views(model, IMAGES, ROWS, plan, rng)
+    assert features.shape == (7, count, 900)
+    plain, same = features_and_logits(model, IMAGES, ROWS, plan)
+    np.testing.assert_array_equal(features[:, 0], plain)
+    assert logits.equal(same)
+    if augment == "flip":  # of every image, by no chance
+        mirrored, _ = features_and_logits(model, IMAGES[:, :, ::-1].copy(), ROWS, plan)
+        np.testing.assert_allclose(features[:, 1], mirrored, atol=1e-5)
+    elif augment == "affine":
+        again = features_of_views(model, IMAGES, ROWS, plan, np.random.default_rng(0))[0]
+        np.testing.assert_array_equal(features, again)
+        assert not np.array_equal(features[:, 1], features[:, 0])

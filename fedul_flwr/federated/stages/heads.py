@@ -23,6 +23,7 @@ from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import HeadSettings
 from fedul_flwr.data.class_priors import floored, uniform_prior
+from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.split import label_scenario
 from fedul_flwr.data.types import Content, Inputs, InputShape, Value, count, numbers
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, TooFewLeftError, UserError
@@ -61,6 +62,8 @@ from fedul_flwr.secure.words import FIXED, FIXED_BITS
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from fedul_flwr.learning.plan import LocalPlan
 
 COARSEST = 1e4
 """Fewest steps of a masked sum in the sum of a feature's squares about its class means."""
@@ -103,9 +106,9 @@ def client_sums(client: Any, content: Content) -> Floats:
 def features_of(
     client: Any, arrays: Arrays, inputs: Inputs, points: Ints
 ) -> tuple[NDArray[np.float32], Tensor]:
-    """Features ``(n, d)`` and logits ``(n, K)`` of a client's points by a model from the server."""
-    from fedul_flwr.learning.local import features_and_logits, load_arrays
-    from fedul_flwr.learning.plan import local_plan
+    """Features ``(n, V, d)`` of a client's points and views of them, and logits ``(n, K)``, by a
+    model from the server."""
+    from fedul_flwr.learning.local import features_of_views, load_arrays
 
     try:
         load_arrays(client.model, arrays)
@@ -113,7 +116,16 @@ def features_of(
         raise UserError(f"The server's model is another one: {error}.", "model-mismatch") from None
     head = head_names(client.settings, client.data.model_shape, client.num_classes)
     check_body(client, arrays, head)
-    return features_and_logits(client.model, inputs, points, local_plan(client.settings))
+    rng = stream(client.settings.seed, "views", client.node.partition_id)  # the same in each sum
+    return features_of_views(client.model, inputs, points, sums_plan(client.settings), rng)
+
+
+def sums_plan(settings: RunConfig) -> LocalPlan:
+    """How features are computed for sums: of views, too, where no network has learned of them."""
+    from fedul_flwr.learning.plan import local_plan
+
+    plan = local_plan(settings)
+    return replace(plan, augment="none") if find_method(settings.method).updates else plan
 
 
 class HeadNoise:
@@ -142,10 +154,10 @@ class HeadNoise:
     def add(self, features: NDArray[Any], soft: Floats, *, stated: bool) -> Floats:
         """A client's sums, flat, of features cut to the norm, with its part of the noise."""
         x = np.asarray(features, np.float64) / self._norm
-        x /= np.maximum(1, np.linalg.norm(x, axis=1, keepdims=True))
+        x /= np.maximum(1, np.linalg.norm(x, axis=-1, keepdims=True))
         flat = soft_sums(x, soft, stated=stated).flat()
         flat += self.part * fresh_gaussians(len(flat))
-        sums = SoftSums.of_flat(flat, soft.shape[1], x.shape[1])
+        sums = SoftSums.of_flat(flat, soft.shape[1], x.shape[-1])
         scaled = SoftSums(sums.gram, sums.sums * self._norm, sums.second * self._norm**2)
         return scaled.flat()
 

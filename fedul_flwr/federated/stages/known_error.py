@@ -57,11 +57,13 @@ class AtClient(ClientStage):
         names = head_names(self.settings, client.data.model_shape, client.num_classes)
         model = {name: array for name, array in arrays.items() if name not in _BESIDE}
         points = client.point_shares()
-        shares = points.shares[points.stated]
-        features, _ = features_of(client, model, points.inputs, points.points[points.stated])
-        soft, stated = shares, bool(content.values[_STATED])
+        stated = bool(content.values[_STATED])
+        summed = points.stated if stated else points.shares.any(axis=1)  # as for the head
+        features, _ = features_of(client, model, points.inputs, points.points[summed])
+        features, shares = features[points.stated[summed]], points.shares[points.stated]
+        soft = shares
         if not stated:
-            before = features @ arrays[_WEIGHT].T.astype(np.float64) + arrays[_BIAS]
+            before = features[:, 0] @ arrays[_WEIGHT].T.astype(np.float64) + arrays[_BIAS]
             soft = posteriors(before, shares, numbers(content, PRIOR))
         one = LeaveOneOut.of_arrays(arrays, float(numbers(content, _PART)[0]))
         weight = model[names[0]].astype(np.float64)
