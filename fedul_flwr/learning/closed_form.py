@@ -245,3 +245,11 @@ def condition(gram: Floats) -> float:
     present = masses > LEAST_SHARE * gram.sum()
     values = np.linalg.eigvalsh(gram[np.ix_(present, present)])
     return float(values[-1] / values[0]) if values[0] > LEAST_SHARE * values[-1] else np.inf
+
+
+def balanced(gram: Floats) -> Floats:
+    """A gram with each class scaled to A_kk = 1, whose condition is 1 for labels, however rare a
+    class is."""
+    roots = np.sqrt(np.maximum(np.diag(gram), 0))
+    roots[roots == 0] = 1
+    return np.asarray(gram / np.outer(roots, roots))

@@ -17,6 +17,8 @@ from fedul_flwr.federated.stages.heads import HeadNoise, check_sums
 from fedul_flwr.learning.closed_form import soft_sums
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.strategies.closed_form import SetsClient
+from tests.support.learnable_owners import NO_DATA, write_sets
+from tests.support.lying_server import Owners
 from tests.support.refusals import refuses
 from tests.support.runs import (
     assert_same_run,
@@ -276,6 +278,33 @@ def test_what_cannot_be_right_is_refused(
 ) -> None:
     with refuses(code):
         train(settings(**options), clients)
+
+
+@pytest.mark.parametrize(("apart", "warns"), [(3e-4, None), (0.02, True), (None, False)])
+def test_class_shares_that_are_nearly_alike_are_refused_or_named(
+    apart: float | None,
+    warns: bool | None,
+    settings: Settings,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def write_alike(folder: Path, seed: int) -> None:
+        write_sets(folder, seed)
+        if apart is None:
+            return
+        shares = 1 / 3 + apart * (np.eye(3)[np.arange(4) % 3] - 1 / 3)
+        rows = [f"month-{m}," + ",".join(map(repr, row.tolist())) for m, row in enumerate(shares)]
+        (folder / "priors.csv").write_text("\n".join(["set,first,second,third", *rows]))
+
+    owners = Owners(tmp_path, 3, write_alike)
+    options = {**NO_DATA, "method": "closed-form", "model": "linear", "test_prior": "uniform"}
+    run = settings(**options, selection="last")
+    if warns is None:
+        with refuses("priors-rank"):
+            train(run, 3, client_app=owners.app)
+    else:
+        train(run, 3, client_app=owners.app)
+        assert ("hardly tell the classes apart" in caplog.text) == warns
 
 
 def part_of(client: Any, of: str, content: Content) -> Any:
