@@ -13,7 +13,7 @@ from benchmarks.report import Bar, Outcome
 DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 SPLITS = {
     "IID": {"partition": "iid"},
-    "Dirichlet 0.1": {"partition": "dirichlet", "dirichlet": {"alpha": 0.1}},
+    "Dirichlet 0.1": {"partition": "dirichlet", "dirichlet": {"alpha": 0.1, "min_points": 500}},
     "two classes": {"partition": "pathological", "pathological": {"classes_per_client": 2}},
 }
 MODELS = {"whitened-filters": "from a sum", "random-features": "random"}
@@ -31,9 +31,9 @@ def measure(quick: bool) -> Outcome:
     folders = there or {"digits, moved by a pixel": shifted_digits(8_000)}
     seeds, points = (SEEDS[:1], 60) if quick else (SEEDS, 500)
     by_model: dict[str, list[float]] = {model: [] for model in MODELS}
-    for name, folder in folders.items():
-        for split, options in list(SPLITS.items())[: 1 if quick else None]:
-            for model, filters in MODELS.items():
+    for model, filters in MODELS.items():
+        for name, folder in folders.items():
+            for split, options in list(SPLITS.items())[: 1 if quick else None]:
                 errors = [_errors(folder, seed, points, model, options) for seed in seeds]
                 cells = [
                     f"{mean(column):.1f} ({stdev(column) if len(column) > 1 else 0:.1f})"

@@ -9,6 +9,7 @@ A mean of last layers drifts where clients lack classes, and a head from sums do
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
@@ -23,6 +24,8 @@ MOST_FEATURES = 4096
 """Largest d: sums have d (d + 1) / 2 numbers, and the head takes eigenvalues of a d x d matrix."""
 ABSENT = -1e4
 """Bias of a class that no point has."""
+EM_STEPS = 50
+"""Steps in which a client finds its class shares."""
 LEAST_SHARE = 1e-12
 """Relative size of eigenvalues and of class masses that count as 0."""
 ROUNDING = 1e-14
@@ -140,6 +143,32 @@ def posteriors(logits: NDArray[np.floating], shares: Floats, prior: Floats | Non
             scores -= np.log(prior)
     scores = np.exp(scores - scores.max(axis=1, keepdims=True))
     return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+
+
+def posteriors_by_em(
+    logits: NDArray[np.floating], counts: Floats, prior: Floats, num_features: int
+) -> Floats:
+    """Soft labels ``(n, K)`` of one client's points, whose class shares follow from themselves.
+
+    Shares are π = (c + 1 + Σ r) / their sum, with label counts c: the mean under a flat Dirichlet
+    prior, and a step of EM (Saerens et al. 2002). So a client of two classes has nearly no others,
+    and one of all classes may have labels of two. Log-likelihoods of d features, which depend on
+    each other, are divided by √d / 3: else points say too surely of which class they are.
+
+    Parameters
+    ----------
+    logits : ``(n, K)``, of a model for the class priors ``prior`` ``(K,)``.
+    counts : ``(K,)``, the client's labels of each class.
+    num_features : d.
+    """
+    with np.errstate(divide="ignore"):
+        scores = np.asarray(logits, np.float64) - np.log(prior)
+    scores /= max(1.0, math.sqrt(num_features) / 3)
+    soft = np.tile((counts + 1) / (counts + 1).sum(), (len(scores), 1))
+    for _ in range(EM_STEPS):
+        masses = counts + 1 + soft.sum(axis=0)
+        soft = posteriors(scores, np.tile(masses / masses.sum(), (len(scores), 1)))
+    return soft
 
 
 class Gaussians(NamedTuple):

@@ -15,6 +15,7 @@ from fedul_flwr.learning.closed_form import (
     fit_gaussians,
     linear_head,
     posteriors,
+    posteriors_by_em,
     soft_sums,
     sums_size,
 )
@@ -153,6 +154,31 @@ def test_posteriors_are_among_the_shares_of_a_point() -> None:
     # A model for other priors says the same of the points once these are divided out.
     prior = np.array([0.6, 0.3, 0.1])
     np.testing.assert_allclose(posteriors(logits + np.log(3 * prior), shares, prior), expected)
+
+
+def test_class_shares_of_a_client_follow_from_its_points_and_labels() -> None:
+    # Nine features: logits are as they are. A class with three points far from the others.
+    logits = np.log([[0.998, 0.001, 0.001]] * 3 + [[0.4, 0.4, 0.2]])
+    soft = posteriors_by_em(logits, np.array([2.0, 0, 0]), UNIFORM, 9)
+    # A fixed point of π = (c + 1 + Σ r) / 9 and r ∝ π p.
+    shares = (np.array([3.0, 1, 1]) + soft.sum(axis=0)) / 9
+    expected = shares * np.exp(logits)
+    np.testing.assert_allclose(soft, expected / expected.sum(axis=1, keepdims=True), atol=1e-9)
+    assert soft[3, 0] > 0.75 > 0.4  # as the client's other points are
+    # What the prior of the model adds to logits is taken out; a fourfold root is three times less.
+    prior = np.array([0.5, 0.3, 0.2])
+    np.testing.assert_allclose(
+        posteriors_by_em(logits + np.log(3 * prior), np.array([2.0, 0, 0]), prior, 4), soft
+    )
+    np.testing.assert_allclose(
+        posteriors_by_em(2 * logits, np.array([2.0, 0, 0]), UNIFORM, 36), soft, atol=1e-9
+    )
+
+
+def test_points_that_say_nothing_have_the_shares_of_labels() -> None:
+    soft = posteriors_by_em(np.zeros((500, 3)), np.array([7.0, 0, 1]), UNIFORM, 64)
+    np.testing.assert_allclose(soft, np.tile([8 / 11, 1 / 11, 2 / 11], (500, 1)))
+    assert posteriors_by_em(np.zeros((0, 3)), np.zeros(3), UNIFORM, 64).shape == (0, 3)
 
 
 def test_a_class_without_points_is_never_predicted() -> None:

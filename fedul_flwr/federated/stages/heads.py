@@ -54,6 +54,7 @@ from fedul_flwr.learning.closed_form import (
     fit_gaussians,
     head_of_spectrum,
     posteriors,
+    posteriors_by_em,
     shrunk_spectrum,
     soft_sums,
     sums_size,
@@ -107,6 +108,11 @@ def client_sums(client: Any, content: Content) -> Floats:
     shares = points.shares[chosen]
     features, logits = features_of(client, content.arrays, points.inputs, points.points[chosen])
     soft = shares if stated else posteriors(logits.double().numpy(), shares, prior)
+    rest = ~points.stated[chosen]
+    # With noise a point's soft label must not depend on other points.
+    if rest.any() and not settings[HeadSettings].epsilon:
+        counts, of_rest = shares[~rest].sum(axis=0), logits[rest].double().numpy()
+        soft[rest] = posteriors_by_em(of_rest, counts, prior, features.shape[-1])
     if not settings[HeadSettings].epsilon:
         return soft_sums(features, soft, stated=stated).flat()
     noise = HeadNoise(settings)
