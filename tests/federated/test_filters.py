@@ -142,6 +142,15 @@ def test_an_owner_who_sends_what_no_images_have_is_refused(
         assert [*metrics(train(options, 4))[0]["failed"]] == ["Client 2"]
 
 
+def test_images_of_one_color_have_no_filters(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = filters.AtClient._sums
+    monkeypatch.setattr(filters.AtClient, "_sums", lambda self: honest(self) * np.r_[1, [0] * 45])
+    with refuses("nothing-to-learn"):
+        train(settings(**CLOSED), 3)
+
+
 def test_owners_read_what_the_sum_is(settings: Settings) -> None:
     masked = declared(settings(**CLOSED))
     assert "patches" in masked[PART][FILTERS].says

@@ -40,6 +40,8 @@ class AtServer(ServerStage):
         round.model = to_record(with_moments(arrays, self.state[FILTERS]))
 
     def _collect(self, round: RoundAtServer, shape: tuple[int, ...]) -> Floats:
+        from fedul_flwr.learning.filters import moments_of
+
         strategy, side = self.strategy, shape[2]
         registry, size = strategy.registry, int(np.prod(shape[1:]))
         total, most = np.zeros(1 + size * (size + 1) // 2), 0
@@ -50,10 +52,8 @@ class AtServer(ServerStage):
         if (trainer := strategy.trainer) is not None:
             of_server = trainer.patch_sums(side)
             total, most = total + of_server, most + int(of_server[0])
-        if not most:
-            raise NothingToLearnError("Nobody has an image, of which filters follow.")
-        from fedul_flwr.learning.filters import moments_of
-
+        if not total[1:].any():
+            raise NothingToLearnError("Nobody has an image of two colors, of which filters follow.")
         try:
             return moments_of(total, most)
         except BadMessageError:
