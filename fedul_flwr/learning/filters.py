@@ -84,9 +84,10 @@ def are_moments(moments: NDArray[np.floating]) -> bool:
     of whitening is at most √(1 + d / 10) times the shortest.
     """
     size, slack = len(moments), 1e-3
+    if not (np.isfinite(moments).all() and np.allclose(moments, moments.T, atol=1e-5)):
+        return False
     values = np.linalg.eigvalsh(np.asarray(moments, np.float64))
-    is_symmetric = np.allclose(moments, moments.T, atol=1e-5)
-    return bool(is_symmetric and values[0] > -slack and values.sum() <= size + slack)
+    return bool(values[0] > -slack and values.sum() <= size + slack)
 
 
 def fitted(directions: NDArray[np.floating], moments: NDArray[np.floating]) -> Floats:

@@ -94,6 +94,8 @@ def test_no_moments_that_patches_can_have_choose_a_filter() -> None:
     endless[0, 0] = 0  # all filters would be one pixel
     assert not are_moments(endless)
     assert not are_moments(np.triu(np.ones((2, 2))))
+    for wrong in (np.nan, np.inf):
+        assert not are_moments(np.full((2, 2), wrong))
 
 
 def test_features_are_roots_of_mean_answers_to_patches() -> None:
