@@ -19,10 +19,16 @@ class CountedSetsData(kit.AnySetsData):
     @cached_property
     def set_check(self) -> SetCheck:
         """The check of all sets, which also refuses counts that are not exact, and parts."""
-        sets = self.sets
-        certain = sets.posterior is None or bool(np.isinf(sets.posterior.concentrations).all())
+        sets = self.all_sets
         bag_size = self.settings[FedLLPSettings].bag_size
-        return check_counts(super().set_check, sets.priors, sets.set_sizes, certain, bag_size)
+        of = sets.priors, sets.set_sizes, self.shares_are_certain
+        return check_counts(super().set_check, *of, bag_size)
+
+
+class WholeSets(kit.Strategy):
+    """No point can be held out: the counts are those of all."""
+
+    goes_with = (kit.only_without("selection", "shares"),)
 
 
 class FedLLPPVCClient(FedLLPClient):
@@ -44,6 +50,7 @@ METHOD = kit.Method(
     line="The model makes the exact class counts of each set as probable as it can.",
     needs="unlabeled sets with class shares that are exact counts, at clients",
     paper="Ma et al., ICLR 2026 (LLP-PVC), each client its own sets",
+    strategy=WholeSets,
     client=FedLLPPVCClient,
     settings=(kit.AdmissionSettings, FedLLPSettings),
 )

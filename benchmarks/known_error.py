@@ -1,4 +1,4 @@
-"""The error that class shares tell beside that of test points, over data sets and splits."""
+"""What class shares tell of a model without labels, beside test points."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import math
 import tempfile
 from pathlib import Path
 from statistics import mean
+from typing import Any
+
+import numpy as np
 
 import fedul_flwr as ff
 from benchmarks.inputs import data_folder, shifted_digits
 from benchmarks.report import Bar, Outcome
+from fedul_flwr.data.sources import load_source
+from fedul_flwr.results.predict import load_model
 
 DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
 SPLITS = {
@@ -21,48 +26,84 @@ CLIENTS, POINTS, SETS = 10, 500, 10
 SEEDS = range(31, 34)
 
 
+METHODS: dict[str, dict[str, Any]] = {
+    "closed-form": {},
+    "fedul": {"rounds": 15, "selection": "shares"},
+}
+COVERAGE, POINTS_PREDICTED = 0.9, 5_000
+
+
 def measure(quick: bool) -> Outcome:
-    """Runs of ``closed-form`` at its defaults: both heads are judged, by no label and by 10,000."""
+    """Runs of ``closed-form`` and ``fedul`` at their defaults, judged by no label and by test
+    points: error, calibration, sets of classes, and owners that fit."""
     outcome = Outcome(
         "known_error: from class shares, beside that of test points",
-        ("data, split, message", "known", "± 95 %", "test", "mean distance", "covered"),
-        notes=[f"{CLIENTS} clients of {POINTS} points in {SETS} sets; errors in %, means of runs."],
+        (
+            *("data, split, model", "known", "± 95 %", "test", "mean distance", "covered"),
+            *("ECE", "calibrated", "least and mean coverage", "classes", "far owners"),
+        ),
+        notes=[
+            f"{CLIENTS} clients of {POINTS} points in {SETS} sets; errors and ECE in %, means of "
+            f"runs; sets of {100 * COVERAGE:.0f} % on {POINTS_PREDICTED:,} test points, the least "
+            "coverage of a class."
+        ],
     )
     distances: list[float] = []
     covered: list[bool] = []
+    far: list[int] = []
     there = {title: path for name, title in DATA.items() if (path := data_folder(name))}
     folders = there or {"digits, moved by a pixel": shifted_digits(8_000)}
     for name, folder in folders.items():
         for split, options in list(SPLITS.items())[: 1 if quick else None]:
             seeds, size = (SEEDS[:1], (3, 100)) if quick else (SEEDS, (CLIENTS, POINTS))
-            runs = [_run(folder, seed, size, options) for seed in seeds]
-            for number, message in enumerate(("one message", "two")):
-                known, deviation, test, inside = zip(
-                    *(_judged(lines[number]) for lines in runs), strict=True
-                )
-                apart = [abs(a - b) for a, b in zip(known, test, strict=True)]
-                row = mean(known), 1.96 * mean(deviation), mean(test), mean(apart)
-                of_row = f"{sum(inside)} of {len(inside)}"
-                label = f"{name}, {split}, {message}"
-                outcome.rows.append((label, *(f"{value:.2f}" for value in row), of_row))
-                distances.append(mean(apart))
-                covered += inside
+            for method in list(METHODS)[: 1 if quick else None]:
+                some = seeds if method == "closed-form" else seeds[:1]  # which takes a minute
+                runs = [_run(method, folder, seed, size, options) for seed in some]
+                for number in range(len(runs[0]["lines"])):
+                    lines = [run["lines"][number] for run in runs]
+                    known, deviation, test, inside = zip(*map(_judged, lines), strict=True)
+                    apart = [abs(a - b) for a, b in zip(known, test, strict=True)]
+                    label = f"{name}, {split}, {method}"
+                    last = number == len(runs[0]["lines"]) - 1
+                    label += f", message {number + 1}" if method == "closed-form" else ""
+                    row = mean(known), 1.96 * mean(deviation), mean(test), mean(apart)
+                    of_row = f"{sum(inside)} of {len(inside)}"
+                    more = _of_model(runs) if last else ("",) * 5
+                    outcome.rows.append((label, *(f"{v:.2f}" for v in row), of_row, *more))
+                    distances.append(mean(apart))
+                    covered += inside
+                far += [run["misfits"] for run in runs]
     outcome.bars += [
         Bar("mean distance from the test error", mean(distances), 0.7, " points"),
         Bar("largest mean distance of a row", max(distances), 1.5, " points"),
         Bar("test errors in the interval", 100 * mean(covered), 90, " %", at_least=True),
+        Bar("owners of these runs that are far", sum(far), 0.05 * len(far) * CLIENTS, ""),
     ]
     outcome.figures = {"distances": distances}
     return outcome
 
 
+def _of_model(runs: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Of the models that runs keep: calibration, sets, and owners that do not fit."""
+    return (
+        f"{mean(run['before'] for run in runs):.1f}",
+        f"{mean(run['after'] for run in runs):.1f}",
+        " ".join(
+            f"{100 * value:.1f}"
+            for value in (min(r["least"] for r in runs), mean(r["covers"] for r in runs))
+        ),
+        f"{mean(run['classes'] for run in runs):.2f}",
+        f"{sum(run['misfits'] for run in runs)} of {len(runs) * CLIENTS}",
+    )
+
+
 def _run(
-    folder: Path, seed: int, size: tuple[int, int], options: dict[str, object]
-) -> list[dict[str, float]]:
-    """The two lines of ``metrics.jsonl`` of a run."""
+    method: str, folder: Path, seed: int, size: tuple[int, int], options: dict[str, object]
+) -> dict[str, Any]:
+    """The lines of ``metrics.jsonl`` that are judged, and how good probabilities and sets are."""
     with tempfile.TemporaryDirectory() as directory:
         result = ff.simulate(
-            "closed-form",
+            method,
             str(folder),
             clients=size[0],
             output=Path(directory) / "run",
@@ -70,9 +111,26 @@ def _run(
             seed=seed,
             points_per_client=size[1],
             fedul={"num_sets": SETS},
+            **METHODS[method],
             **options,
         )
-        return [dict(line) for line in result.metrics.to_dict("records")]
+        lines = [dict(line) for line in result.metrics.to_dict("records")]
+        about = result.summary
+        if method != "closed-form":
+            lines = [lines[about["best_round"] - 1]]
+        predictor, test = load_model(result.directory), load_source(str(folder)).test
+        inputs, labels = test.inputs[:POINTS_PREDICTED], np.array(test.labels[:POINTS_PREDICTED])
+        sets = predictor.sets_of(predictor.predict_proba(inputs), COVERAGE)
+        inside = sets[np.arange(len(labels)), labels]
+        return {
+            "lines": lines,
+            "before": about["measures"]["unscaled"]["ece"],
+            "after": about["ece"],
+            "least": min(inside[labels == k].mean() for k in np.unique(labels)),
+            "covers": inside.mean(),
+            "classes": sets.sum(axis=1).mean(),
+            "misfits": about["misfits"],
+        }
 
 
 def _judged(line: dict[str, float]) -> tuple[float, float, float, bool]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr import learning
 from fedul_flwr import method as kit
-from fedul_flwr.arrays import Bools
 from fedul_flwr.data.set_priors import (
     Dirichlet,
     check_fit,
@@ -40,17 +38,15 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
 
     def point_shares(self) -> PointShares:
         """Class shares of each point's set, as it has learned them; none of points held out."""
-        sets, in_use = self.data.sets, ~self.held_out
-        shares = self._learned(self.settings.num_rounds)[sets.sets[in_use]]
-        return PointShares(sets.inputs, sets.points[in_use], shares, np.ones(len(shares), bool))
+        sets = self.data.sets
+        shares = self._learned(self.settings.num_rounds)[sets.sets]
+        return PointShares(sets.inputs, sets.points, shares, np.ones(len(shares), bool))
 
     def task(self, round: kit.Round) -> kit.Task:
         """Points with the index of their set as target (eq. 6), and the loss of eq. 9."""
-
         self.check_priors(round)
-        sets, in_use = self.data.sets, ~self.held_out
-        points = sets.points[in_use]
-        batches = learning.point_batches(sets.inputs, points, sets.sets[in_use], round.plan)
+        sets = self.data.sets
+        batches = learning.point_batches(sets.inputs, sets.points, sets.sets, round.plan)
         return kit.Task(batches, kit.on_logits(self.loss(round.config)))
 
     def loss(self, config: Mapping[str, Any]) -> SurrogateLoss:
@@ -65,12 +61,11 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
         from fedul_flwr.surrogate import SurrogateLoss
 
         sets, prior, options = self.data.sets, self.prior(config), self.settings[kit.FedULSettings]
-        sizes = np.bincount(sets.sets[~self.held_out], minlength=len(sets.priors))
         learns = options.learn_priors
         priors = self._learned(int(config["server-round"])) if learns else sets.priors
         return SurrogateLoss(
             torch.tensor(priors),  # a copy: what was kept in a file is read-only
-            torch.from_numpy(sizes),
+            torch.from_numpy(sets.set_sizes),
             None if prior is None else torch.from_numpy(prior),
             kind=options.surrogate_loss,
             absent_weight=options.absent_weight,
@@ -102,38 +97,17 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
         if number == 1 or not (learns or checks):
             return
 
-        sets, in_use, stated = self.data.sets, ~self.held_out, self._stated_priors()
-        posterior = self.posteriors(sets.inputs, sets.points[in_use], round).numpy()
+        sets, stated = self.data.sets, self._stated_priors()
+        posterior = self.posteriors(sets.inputs, sets.points, round).numpy()
         likelihoods = set_likelihoods(posterior, self.prior(round.config))
         if learns:
-            learned = learn_priors(
-                likelihoods, sets.sets[in_use], self._learned(number - 1), stated
-            )
+            learned = learn_priors(likelihoods, sets.sets, self._learned(number - 1), stated)
             self.state.save(LEARNED, number, {"priors": learned})
         if checks:
-            fit = check_fit(likelihoods, sets.sets[in_use], stated)
+            fit = check_fit(likelihoods, sets.sets, stated)
             for line in misfits_in_words(fit, stated, self.data.set_names, self.data.class_names):
                 print(f"Client {self.node.partition_id}: {line}")
             self.state.publish(PRIOR_FIT, number, {"shares": fit.shares, "misfits": fit.misfits})
-
-    @cached_property
-    def held_out(self) -> Bools:
-        """Bool ``(n_c,)``: entries held out to select the best round, the same in every round."""
-        sets = self.data.sets
-        mask = np.zeros(len(sets.points), dtype=bool)
-        if self.settings.selection == "heldout":
-            # Hold out points, not entries of sets: sets may share points, and a point must be held
-            # out of all of them. All points have the same chance, so that the expected class
-            # proportions of every set, and so the transition, do not change.
-            rng = kit.stream(self.settings.seed, "held-out", self.node.partition_id)
-            distinct = rng.permutation(np.unique(sets.points))
-            count = int(self.settings[kit.FedULSettings].heldout_fraction * len(distinct))
-            mask = np.isin(sets.points, distinct[:count])
-            for m in range(len(sets.priors)):  # every set keeps at least one point for training
-                entries = np.flatnonzero(sets.sets == m)
-                if len(entries) and mask[entries].all():
-                    mask &= sets.points != sets.points[entries[0]]
-        return mask
 
     def evaluate(
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
@@ -142,10 +116,10 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
         import torch
 
         learning.load_arrays(self.model, dict(zip(self.array_names(), parameters, strict=True)))
-        sets, mask = self.data.sets, self.held_out
-        if not mask.any():  # sets are too small: zero examples means zero weight in the mean
+        sets = self.data.held_out
+        if not len(sets.points):  # sets are too small: zero examples means zero weight in the mean
             return 0.0, 0, {}
         plan = learning.local_plan(self.settings)
-        logits = learning.predict_logits(self.model, sets.inputs, sets.points[mask], plan)
-        loss = self.loss(config)(logits, torch.from_numpy(sets.sets[mask]))
-        return float(loss), int(mask.sum()), {}
+        logits = learning.predict_logits(self.model, sets.inputs, sets.points, plan)
+        loss = self.loss(config)(logits, torch.from_numpy(sets.sets))
+        return float(loss), len(sets.points), {}

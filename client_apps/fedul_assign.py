@@ -26,11 +26,11 @@ class FedULAssignClient(FedULConsistencyClient):
         task = super().task(round)
         if not self.weight(round):
             return task
-        sets, used = self.data.sets, ~self.held_out
-        points, members = sets.points[used], sets.sets[used]
-        targets = np.stack([members, self.assigned(points, members, round)], axis=1)
+        sets = self.data.sets
+        assigned = self.assigned(sets.points, sets.sets, round)
+        targets = np.stack([sets.sets, assigned], axis=1)
         return replace(
-            task, batches=learning.point_batches(sets.inputs, points, targets, round.plan)
+            task, batches=learning.point_batches(sets.inputs, sets.points, targets, round.plan)
         )
 
     def assigned(self, points: kit.Ints, members: kit.Ints, round: kit.Round) -> kit.Ints:

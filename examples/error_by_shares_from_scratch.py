@@ -1,4 +1,4 @@
-"""The error of a model without one label: digits, from class shares of sets alone. NumPy and SciPy.
+"""The error of a model without one label: digits, from class shares of sets alone. NumPy alone.
 
     python examples/error_by_shares_from_scratch.py
 
@@ -11,7 +11,6 @@ from it: `without_each` says what the linear discriminant of all other points ma
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import nnls
 from sklearn.datasets import load_digits
 
 Array = np.ndarray
@@ -49,13 +48,9 @@ def without_each(x: Array, r: Array, prior: Array) -> Array:
 
 
 def confusion(r: Array, said: Array) -> Array:
-    """C ``(K, K)`` from class shares ``(n, K)`` and predictions; rows are probabilities."""
-    K = r.shape[1]
-    A, B = r.T @ r, r.T @ np.eye(K)[said]  # all that leaves a client
-    lower, weight = np.linalg.cholesky(A), 1e3 * np.sqrt(np.trace(A))
-    rows = np.vstack([np.kron(lower.T, np.eye(K)), np.kron(np.eye(K), np.ones(K)) * weight])
-    wanted = np.concatenate([np.linalg.solve(lower, B).ravel(), np.full(K, weight)])
-    return nnls(rows, wanted, maxiter=100 * K * K)[0].reshape(K, K)
+    """C ``(K, K)`` from class shares ``(n, K)`` and predictions, by chance not all in [0, 1]."""
+    A, B = r.T @ r, r.T @ np.eye(r.shape[1])[said]  # all that leaves a client
+    return np.linalg.solve(A, B)
 
 
 def main(num_sets: int = 30) -> tuple[float, float]:

@@ -101,6 +101,21 @@ class TrainedModel:
         points = stored_points(x, predictor.input_shape, predictor.table)
         return predictor.predict_proba(points, priors=priors)
 
+    def predict_sets(self, x: Any, coverage: float = 0.9) -> NDArray[np.bool_]:
+        """Classes ``(n, K)`` of which a point has one with probability ``coverage``, in (0, 1).
+
+        Needs a run that knows its error without labels (docs/known-error.md).
+
+        Parameters
+        ----------
+        x : as for :meth:`predict_proba`.
+        """
+        if not 0 < coverage < 1:
+            raise UserError(
+                f"Argument coverage = {coverage!r} must be between 0 and 1.", "argument-not-allowed"
+            )
+        return self.predictor.sets_of(self.predict_proba(x), coverage)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.path}>"
 

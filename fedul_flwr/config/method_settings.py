@@ -128,6 +128,10 @@ class AdmissionSettings(UnlabeledSetSettings):
     """Refuse a client whose own Pi has rank below K; otherwise only warn."""
     share_priors: bool = False
     """Clients send Pi to the server, for its rank check and for reports."""
+    heldout_fraction: Annotated[
+        float, Field(gt=0, lt=1), only_with("selection", "auto", "heldout", "shares")
+    ] = 0.1
+    """Fraction of every client's points that are held out of training, and judge the model."""
 
 
 OF_SETS = only_without("method", "fedul-heads")
@@ -142,8 +146,6 @@ class FedULSettings(AdmissionSettings):
     absent_weight: Annotated[float, Field(ge=0), OF_SETS] = 0.0
     """Weight of a second loss, by which a client's points are of no class that all its sets lack;
     0 is the paper's, and says nothing of such classes. Without such classes it is 0."""
-    heldout_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Fraction of every set that is held out, if the best round is selected by held-out loss."""
     learn_priors: Annotated[bool, only_with("fedul.surrogate-loss", "nll")] = False
     """Clients learn Pi from the model within the uncertainty of what they were told (intervals or
     counts; in a simulation `prior-counts` or `prior-noise`). Exact rows stay as they are told."""

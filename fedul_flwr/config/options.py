@@ -131,9 +131,9 @@ class Tuning(OnDevice, Clients):
     """Number of trials of every row in place of the search file's."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Seed of the search and of all its trials."""
-    criterion: Literal["validation", "balanced", "heldout"] = "validation"
-    """Measure: validation error, the same with all classes weighing equally, or held-out loss,
-    which needs no label."""
+    criterion: Literal["validation", "balanced", "heldout", "shares"] = "validation"
+    """Measure: validation error, the same with all classes weighing equally, or without any label
+    held-out loss, or the error known from class shares."""
     search: Annotated[Path | None, Command(dir_okay=False)] = None
     """Python file with SEARCH, in place of the table's search."""
     jobs: Annotated[int, Field(ge=1)] = 1
@@ -167,6 +167,9 @@ class Prediction(_Points):
     """Class priors of these points: re-weigh for K numbers, or for an estimate."""
     personal: Annotated[Path | None, Command(metavar="FILE", **_FILE)] = None
     """A client's personal model of that run, for its own points."""
+    coverage: Annotated[float | None, Field(gt=0, lt=1)] = None
+    """Adds a column `set`: classes of which a point has one with this probability, whichever its
+    class is; needs a run that knows its error without labels."""
 
 
 def _names(value: Any) -> Any:

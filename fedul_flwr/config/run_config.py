@@ -21,6 +21,7 @@ from fedul_flwr.config.base import (
     unknown_key,
 )
 from fedul_flwr.config.method_settings import (
+    AdmissionSettings,
     LabelSettings,
 )
 from fedul_flwr.config.methods import METHODS, Method, find_method
@@ -43,7 +44,7 @@ METRICS = "metrics.jsonl"
 """One line for each round that is complete and evaluated."""
 LOCATION_SETTINGS = ("output", "resume", "tracking", "figures", "device", "lanes")
 """Settings about a run's place, machine and pictures; they do not change its results."""
-RESOLVED_SETTINGS = ("selection", "standardize", "standardize-sum", "test-prior")
+RESOLVED_SETTINGS = ("calibration", "selection", "standardize", "standardize-sum", "test-prior")
 """Keys whose `auto` a run resolves by its method and data; it records what it took."""
 
 
@@ -104,6 +105,12 @@ class RunConfig(SharedSettings):
     def makes_heads(self) -> bool:
         """Whether last layers follow from sums over clients."""
         return self.find(HeadSettings) is not None
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether clients with sets hold points out of training, by which models are judged."""
+        has_sets = self.find(AdmissionSettings) is not None and find_method(self.method).updates
+        return has_sets and self.selection in ("heldout", "shares")
 
     @property
     def sums_heads(self) -> bool:

@@ -521,12 +521,13 @@ class SharedSettings(TrainingSettings):
     )
     """Weights of the mean over clients: equal (1/C), or by number of points n_c."""
     selection: Annotated[
-        Literal["auto", "validation", "balanced", "heldout", "last"],
-        only_with("evaluate", "global", of=("heldout",)),
+        Literal["auto", "validation", "balanced", "heldout", "shares", "last"],
+        only_with("evaluate", "global", of=("heldout", "shares")),
     ] = "auto"
     """Criterion of the best round: validation error, the same with all classes weighing equally
-    (`balanced`), loss on held-out unlabeled data, or the last round; `auto` takes validation if the
-    server has labels, else held-out data."""
+    (`balanced`), loss on held-out unlabeled data, error known from class `shares`
+    (docs/known-error.md), or the last round; `auto` takes validation if the server has labels, else
+    shares where no point has to be held out for it, else held-out data."""
     evaluate: Literal["global", "local"] = "global"
     """Which errors are measured: those of the combined model, or (`local`) the mean over the models
     that the clients of the round return."""
@@ -552,13 +553,15 @@ class SharedSettings(TrainingSettings):
     """Also measure the error on the labeled training points at every evaluation (simulations on
     partly labeled data, and methods that train at the server)."""
     calibration: Annotated[
-        Literal["none", "temperature"],
-        only_without("dataset", "none"),
+        Literal["auto", "none", "validation", "shares"],
+        only_without("dataset", "none", of=("validation",)),
         only_without("method", "xclp-predict"),
-        only_with("evaluate", "global"),
-    ] = "none"
-    """At the end of the run, `temperature` fits one number on the server's validation labels, by
-    which the saved model's logits are divided in predictions (docs/measures.md)."""
+        only_with("evaluate", "global", of=("validation", "shares")),
+    ] = "auto"
+    """At the end of the run, one number by which the saved model's logits are divided in
+    predictions: fitted on the server's `validation` labels, or such that the model is as sure on
+    average as it is right by the error known from class `shares` (docs/measures.md); `auto` takes
+    `shares` where that is known, else `none`."""
     personal: Annotated[
         Literal["off", "head", "norm"],
         only_without("method", "xclp-predict", "server-only"),

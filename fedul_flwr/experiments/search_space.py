@@ -232,13 +232,15 @@ def changes(current: Overrides, option: Overrides) -> dict[str, Scalar]:
     return {key: value for key, value in result.items() if current.get(key) != value}
 
 
-Name = Literal["validation", "balanced", "heldout"]
+Name = Literal["validation", "balanced", "heldout", "shares"]
+_WITHOUT_LABELS = ("heldout", "shares")
 
 _LOSSES = ("loss", "surrogate_loss", "heldout_loss", "validation_loss")
 _WORDS = {
     "validation": "validation error {:.2f} %",
     "balanced": "balanced validation error {:.2f} %",
     "heldout": "held-out loss {:.4f}",
+    "shares": "error known from class shares {:.2f} %",
 }
 
 
@@ -248,8 +250,9 @@ class Criterion:
 
     ``validation`` is the error on the server's labeled validation points in percent, for methods
     like FedUL under the class priors that they train for, and ``balanced`` its mean over classes;
-    ``heldout`` is the loss on the clients' held-out unlabeled sets. ``selection`` is the criterion
-    by which a run chooses its round: one of these, or ``last``.
+    ``heldout`` is the loss on the clients' held-out unlabeled sets, and ``shares`` the error known
+    from class shares. ``selection`` is the criterion by which a run chooses its round: one of
+    these, or ``last``.
     """
 
     name: Name
@@ -261,7 +264,7 @@ class Criterion:
 
     def settings(self) -> dict[str, Scalar]:
         """Settings of every trial: it takes the measure, and it does not measure the test error."""
-        measured = "heldout" if self.name == "heldout" else self.selection
+        measured = self.name if self.name in _WITHOUT_LABELS else self.selection
         return {"selection": measured, "measure-test-error": False}
 
     def chosen(self, lines: Sequence[Line]) -> tuple[int, float] | None:
@@ -278,8 +281,8 @@ class Criterion:
 def make_criterion(name: Name, settings: RunConfig, trial: RunConfig) -> Criterion:
     """Make the criterion ``name`` for a row; ``trial`` has what the search sets for all trials.
 
-    A run that keeps its last round is measured in its last round. With ``heldout`` other runs
-    choose their round by the held-out loss, so that the choice uses no label; with ``balanced``
+    A run that keeps its last round is measured in its last round. With ``heldout`` and ``shares``
+    other runs choose their round by these, so that the choice uses no label; with ``balanced``
     runs that would choose it by validation error do so by the balanced one.
     """
     from fedul_flwr.run.resolve_settings import choose_selection
@@ -294,7 +297,7 @@ def make_criterion(name: Name, settings: RunConfig, trial: RunConfig) -> Criteri
     by_itself, searched = (
         of.validation_fraction > 0 and of.dataset != "none" for of in (settings, trial)
     )
-    if name != "heldout" and not searched:
+    if name not in _WITHOUT_LABELS and not searched:
         raise UserError(
             "There are no validation points: set validation-fraction above 0 in the experiment, or "
             "in [settings] of the search, which applies to its trials alone.",
@@ -306,9 +309,13 @@ def make_criterion(name: Name, settings: RunConfig, trial: RunConfig) -> Criteri
             "validation.",
             "method-mismatch",
         )
+    if name == "shares":  # refuses a run whose error is not known
+        choose_selection(
+            settings.model_copy(update={"selection": name}), can_hold_out, has_validation=False
+        )
     chosen = choose_selection(settings, can_hold_out, has_validation=by_itself)
     by_validation = name == "balanced" and chosen == "validation"
-    replaced = by_validation or (name == "heldout" and chosen != "last")
+    replaced = by_validation or (name in _WITHOUT_LABELS and chosen != "last")
     return Criterion(name, name if replaced else chosen)
 
 

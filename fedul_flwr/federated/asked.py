@@ -80,6 +80,15 @@ def question(
     return hashlib.sha256(b"fedul-flwr question 1" + _text(fields)).digest()
 
 
+def _source(module: str) -> Path | None:
+    """The file of a module; ``None`` of one that was made in memory."""
+    try:
+        spec = find_spec(module)
+    except ValueError:
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin else None
+
+
 @cache
 def code_digest(*modules: str) -> str:
     """SHA-256 of this program's sources, and of ``modules`` of somebody's own."""
@@ -90,7 +99,7 @@ def code_digest(*modules: str) -> str:
         for name in names
         if name.endswith(".py")
     )
-    files += [Path(spec.origin) for name in modules if (spec := find_spec(name)) and spec.origin]
+    files += [file for name in modules if (file := _source(name)) is not None]
     sha = hashlib.sha256()
     for file in files:
         name = file.relative_to(root) if file.is_relative_to(root) else file.name

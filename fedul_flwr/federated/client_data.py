@@ -229,6 +229,11 @@ class ClientData:
         return PointShares(inputs, points, nothing, np.zeros(len(points), bool))
 
     @property
+    def shares_are_certain(self) -> bool:
+        """Whether what it states of its points' classes is exact."""
+        return True
+
+    @property
     def folder(self) -> Path | None:
         """Folder of the client's own data; ``None`` in a simulated split."""
         if self.node.data:
@@ -277,10 +282,43 @@ class UnlabeledSetData(ClientData):
         return 2 if fewer_sets(self.settings[AdmissionSettings]) else None
 
     @cached_property
-    def sets(self) -> UnlabeledSets:
-        """The sets."""
+    def all_sets(self) -> UnlabeledSets:
+        """The sets, with the points that are held out."""
         sets = self._open_sets()
         return replace(sets, inputs=self.standardized(sets.inputs, sets.points))
+
+    @cached_property
+    def sets(self) -> UnlabeledSets:
+        """The sets without the points that are held out: what a method learns from."""
+        return self._among_all(~self._is_held_out)
+
+    @cached_property
+    def held_out(self) -> UnlabeledSets:
+        """The points of the sets that no method learns from, by which models are judged."""
+        return self._among_all(self._is_held_out)
+
+    def _among_all(self, mask: Bools) -> UnlabeledSets:
+        every = self.all_sets
+        return replace(every, points=every.points[mask], sets=every.sets[mask])
+
+    @cached_property
+    def _is_held_out(self) -> Bools:
+        """Bool ``(n_c,)``: entries held out, the same in every round."""
+        sets, settings = self.all_sets, self.settings
+        mask = np.zeros(len(sets.points), dtype=bool)
+        if settings.holds_out:
+            # Hold out points, not entries of sets: sets may share points, and a point must be held
+            # out of all of them. All points have the same chance, so that the expected class
+            # proportions of every set, and so the transition, do not change.
+            rng = stream(settings.seed, "held-out", self.node.partition_id)
+            distinct = rng.permutation(np.unique(sets.points))
+            count = int(settings[AdmissionSettings].heldout_fraction * len(distinct))
+            mask = np.isin(sets.points, distinct[:count])
+            for m in range(len(sets.priors)):  # every set keeps at least one point for training
+                entries = np.flatnonzero(sets.sets == m)
+                if len(entries) and mask[entries].all():
+                    mask &= sets.points != sets.points[entries[0]]
+        return mask
 
     def _open_sets(self) -> UnlabeledSets:
         folder = self.folder
@@ -297,12 +335,12 @@ class UnlabeledSetData(ClientData):
     @property
     def own_rows(self) -> tuple[Inputs, Ints]:
         """The points of all sets."""
-        return self.sets.inputs, self.sets.points
+        return self.all_sets.inputs, self.all_sets.points
 
     @property
     def own_points(self) -> OwnPoints:
         """The points of all sets, each with its set as target."""
-        sets, rank = self.sets, self.set_check.rank
+        sets, rank = self.all_sets, self.set_check.rank
         present = int((sets.priors > 0).any(axis=0).sum())
         if rank < present:
             few = f"class shares of its sets have rank {rank}, and they have {present} classes"
@@ -314,26 +352,32 @@ class UnlabeledSetData(ClientData):
         )
 
     def point_shares(self) -> PointShares:
-        """Class shares of each point's set."""
+        """Class shares of each point's set, of the points that it learns from."""
         sets = self.sets
         shares = sets.priors[sets.sets]
         return PointShares(sets.inputs, sets.points, shares, np.ones(len(shares), bool))
 
     @property
+    def shares_are_certain(self) -> bool:
+        """Whether class shares of its sets are exact, and no estimates."""
+        posterior = self.all_sets.posterior
+        return posterior is None or bool(np.isinf(posterior.concentrations).all())
+
+    @property
     def set_names(self) -> list[str]:
         """Names of the sets; their numbers from 0 if they have none."""
-        return list(self.sets.names) or [str(m) for m in range(len(self.sets.priors))]
+        return list(self.all_sets.names) or [str(m) for m in range(len(self.all_sets.priors))]
 
     @cached_property
     def set_check(self) -> SetCheck:
         """Result of this client's check of its own sets."""
         return check_sets(
-            self.sets.priors,
-            self.sets.set_sizes,
+            self.all_sets.priors,
+            self.all_sets.set_sizes,
             strict_rank=self.settings[AdmissionSettings].strict_rank,
             min_sets=self.min_sets,
             class_names=self.class_names,
-            tolerances=self.sets.tolerances,
+            tolerances=self.all_sets.tolerances,
         )
 
     def register(self) -> dict[str, Value]:
@@ -341,7 +385,7 @@ class UnlabeledSetData(ClientData):
         check = self.set_check
         # Of simulated sets the server says the same.
         about = (check.in_words(self.set_names), *check.warnings) if self.folder is not None else ()
-        for line in filter(None, (*self.sets.notes, *about)):
+        for line in filter(None, (*self.all_sets.notes, *about)):
             print(f"Client {self.node.partition_id}: {line}")
         values: dict[str, Value] = {
             "reason": check.reason,
@@ -351,20 +395,20 @@ class UnlabeledSetData(ClientData):
         }
         self._require_size()
         if self.settings[AdmissionSettings].share_priors:
-            counts = self.sent_priors * self.sets.set_sizes[:, None]
+            counts = self.sent_priors * self.all_sets.set_sizes[:, None]
             self.require_counts(counts, "fedul.share-priors")
             values["priors"] = self.sent_priors.ravel().tolist()
-            values["set-sizes"] = self.sets.set_sizes.tolist()
+            values["set-sizes"] = self.all_sets.set_sizes.tolist()
         return values
 
     @cached_property
     def sent_priors(self) -> Floats:
         """``(M, K)``, class shares of the sets as they may leave: with the owner's digits."""
-        return rounded_shares(self.sets.priors, self.node.share_digits)
+        return rounded_shares(self.all_sets.priors, self.node.share_digits)
 
     def class_masses(self) -> Floats:
         """``(K,)``, how many points of each class the sets have together, as it may leave."""
-        masses = class_masses(self.sent_priors, self.sets.set_sizes)
+        masses = class_masses(self.sent_priors, self.all_sets.set_sizes)
         self.require_counts(masses, "test-prior = 'sets'")
         return masses
 
@@ -376,7 +420,7 @@ class UnlabeledSetData(ClientData):
             raise self._below_floor(tells, "min-class-count", least)
 
     def _require_size(self) -> None:
-        least, sizes = self.node.min_set_size, self.sets.set_sizes
+        least, sizes = self.node.min_set_size, self.all_sets.set_sizes
         if len(sizes) and sizes.min() < least:
             small = self.set_names[int(sizes.argmin())]
             raise self._below_floor(f"set {small!r} has {sizes.min()}", "min-set-size", least)
@@ -387,7 +431,7 @@ class UnlabeledSetData(ClientData):
 
     def describe(self) -> Iterator[str]:
         """Sets, rank and condition number of their priors, and warnings."""
-        sets, check = self.sets, self.set_check
+        sets, check = self.all_sets, self.set_check
         yield f"{check.num_points} points in {check.num_sets} sets, {self.num_classes} classes"
         for name, size in zip(sets.names, sets.set_sizes, strict=True):
             yield f"set {name}: {size} points"

@@ -361,7 +361,6 @@ STAGES = (
     f"{_HERE}.class_priors:ClassPriors",
     f"{_HERE}.filters:Filters",
     f"{_HERE}.heads:Heads",
-    f"{_HERE}.known_error:KnowsError",
     f"{_HERE}.server_training:ServerTraining",
     f"{_HERE}.plateau:Plateau",
     f"{_HERE}.early_stop:EarlyStop",
@@ -372,6 +371,7 @@ STAGES = (
     f"{_HERE}.secure_sum:SecureSum",
     f"{_HERE}.secure_sum:SummedUpdates",
     f"{_HERE}.held_out:HeldOut",
+    f"{_HERE}.known_error:KnowsError",
     f"{_HERE}.personal:Personal",
 )
 """Built-in stages, in the order in which a round passes through them."""
@@ -399,6 +399,15 @@ def open_all(stages: Iterable[ServerStage], grid: Grid) -> None:
     """Let stages do what comes before the first round of this program."""
     for stage in stages:
         stage.open(grid)
+
+
+def clients_at_end(strategy: Any, grid: Grid) -> Sequence[ClientRef]:
+    """All clients after the last round, also in a program that goes on only there."""
+    if not strategy.registry.clients:
+        strategy.registration.register_all(grid)
+        open_all(strategy.stages, grid)
+    clients: Sequence[ClientRef] = strategy.registry.clients
+    return clients
 
 
 @once

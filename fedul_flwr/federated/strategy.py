@@ -411,7 +411,7 @@ class Strategy(FlowerStrategy):
         self.base.summary()
         by = "their points" if self.settings.client_weights == "examples" else "equal shares"
         log(INFO, "\t├──> Clients count by %s in the mean", by)
-        if self.settings.selection != "heldout":
+        if not self.settings.holds_out:
             log(INFO, "\t└──> Clients evaluate nothing")
 
     # Inside

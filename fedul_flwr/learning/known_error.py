@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,12 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from fedul_flwr.arrays import Arrays, Floats
+from fedul_flwr.learning.calibration import (
+    MARGINS,
+    TEMPERATURES,
+    near_the_top,
+    sure_by_temperature,
+)
 from fedul_flwr.learning.closed_form import ABSENT, LEAST_SHARE, Gaussians
 
 DIRECTIONS = 16
@@ -173,47 +180,66 @@ class ShareSums(NamedTuple):
     gram : ``(K, K)``, A = Σ r rᵀ.
     said : ``(K, K)``, B = Σ r zᵀ.
     third : ``(K, K, K)``, Σ r r r, of which standard errors follow.
+    unsure : ``(K, K)``, Σ diag(q) - q qᵀ of posteriors q, by which they follow logits.
+    sure : ``(T,)``, Σ of the largest probability with logits divided by each of
+        :data:`~fedul_flwr.learning.calibration.TEMPERATURES`.
+    near : ``(G, K, K)``, Σ r [the logit of class k is at most g below the largest] for each g of
+        :data:`~fedul_flwr.learning.calibration.MARGINS`.
     """
 
     gram: Floats
     said: Floats
     third: Floats
+    unsure: Floats
+    sure: Floats
+    near: Floats
 
     @classmethod
-    def of(cls, shares: Floats, predicted: NDArray[np.integer]) -> ShareSums:
-        """Of points with class shares ``(n, K)`` and predicted classes ``(n,)``."""
-        said = np.eye(shares.shape[1])[predicted]
+    def of(cls, shares: Floats, logits: Floats, soft: Floats) -> ShareSums:
+        """Of points with class shares, logits and posteriors ``(n, K)``."""
+        said = np.eye(shares.shape[1])[logits.argmax(axis=1)]
         third = np.einsum("ni,nj,nk->ijk", shares, shares, shares, optimize=True)
-        return cls(shares.T @ shares, shares.T @ said, third)
+        unsure = np.diag(soft.sum(axis=0)) - soft.T @ soft
+        return cls(
+            *(shares.T @ shares, shares.T @ said, third, unsure),
+            *(sure_by_temperature(logits), near_the_top(shares, logits)),
+        )
+
+    @property
+    def masses(self) -> Floats:
+        """``(K,)``, how many points each class has, Σ r."""
+        return np.asarray(self.gram.sum(axis=1))
 
     def flat(self) -> Floats:
         """All numbers once: ``(share_sums_size(K),)``."""
-        size = len(self.gram)
-        return np.concatenate(
-            [
-                self.gram[np.triu_indices(size)],
-                self.said.ravel(),
-                self.third[tuple(_sorted_triples(size).T)],
-            ]
-        )
+        upper = np.triu_indices(len(self.gram))
+        triples = tuple(_sorted_triples(len(self.gram)).T)
+        once = self.gram[upper], self.unsure[upper], self.third[triples]
+        return np.concatenate([*once, *map(np.ravel, (self.said, self.sure, self.near))])
 
     @classmethod
     def of_flat(cls, numbers: Floats, classes: int) -> ShareSums:
         """What :meth:`flat` gives, or a sum of these."""
         rows, columns = np.triu_indices(classes)
-        gram = np.empty((classes, classes))
-        gram[rows, columns] = gram[columns, rows] = numbers[: len(rows)]
-        said = numbers[len(rows) : len(rows) + classes**2].reshape(classes, classes)
-        third, triples = np.empty((classes,) * 3), _sorted_triples(classes)
-        for order in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
-            third[tuple(triples[:, order].T)] = numbers[len(rows) + classes**2 :]
-        return cls(gram, said, third)
+        triples = _sorted_triples(classes)
+        shapes = (classes, classes), (len(TEMPERATURES),), (len(MARGINS), classes, classes)
+        sizes = [len(rows)] * 2 + [len(triples), *map(math.prod, shapes)]
+        gram, unsure, once, said, sure, near = np.split(numbers, np.cumsum(sizes)[:-1])
+        third = np.empty((classes,) * 3)
+        for order in permutations(range(3)):
+            third[tuple(triples[:, order].T)] = once
+        square = np.zeros((2, classes, classes))
+        square[:, rows, columns] = square[:, columns, rows] = gram, unsure
+        wide = (part.reshape(shape) for part, shape in zip((said, sure, near), shapes, strict=True))
+        said, sure, near = wide
+        return cls(square[0], said, third, square[1], sure, near)
 
 
 def share_sums_size(classes: int) -> int:
     """How many numbers :class:`ShareSums` are."""
     k = classes
-    return k * (k + 1) // 2 + k * k + k * (k + 1) * (k + 2) // 6
+    by_class = (1 + len(MARGINS)) * k * k
+    return k * (k + 1) + k * (k + 1) * (k + 2) // 6 + by_class + len(TEMPERATURES)
 
 
 def _sorted_triples(size: int) -> NDArray[np.intp]:
@@ -229,19 +255,27 @@ class KnownError(NamedTuple):
     error : percent of points that it gets wrong.
     deviation : its standard error, in percentage points.
     confusion : ``(K, K)``, C: the probability of each prediction for each class.
+    right : ``(K,)``, which share of each class it gets right by A⁻¹ B as it is. It may be below 0
+        or above 1 by chance, and on average it is right; the diagonal of C, whose rows are
+        probabilities, is too small where sets say little.
     """
 
     error: float
     deviation: float
     confusion: Floats
+    right: Floats
 
 
-def known_error(sums: ShareSums, prior: Floats) -> KnownError:
-    """The error of a model, 1 - Σ_k π_k C_kk, at class priors ``prior`` ``(K,)``.
+def known_error(sums: ShareSums, prior: Floats, *, sampled: float = 0.0) -> KnownError:
+    """The error of a model, 1 - Σ_k π_k (A⁻¹ B)_kk, at class priors ``prior`` ``(K,)``.
 
     C is the least squares fit to B whose rows are probabilities. The standard error takes each
-    prediction as drawn from the row of its point's class, the numbers of each class in a set as
-    known, and class shares as exact.
+    prediction as drawn from the row of its point's class, and class shares as exact.
+
+    Parameters
+    ----------
+    sampled : which part of each set the points are not: with 0 the class shares are those of the
+        points, and with almost 1 of points from which these were drawn.
 
     Raises
     ------
@@ -249,9 +283,11 @@ def known_error(sums: ShareSums, prior: Floats) -> KnownError:
         If class shares of all sets together do not tell the classes apart, sums are not those of
         points, or K is above :data:`MOST_CLASSES`.
     """
-    classes, masses = len(prior), sums.gram.sum(axis=1)
+    classes, masses = len(prior), sums.masses
     if classes > MOST_CLASSES:
         raise ValueError(f"{classes} classes, and errors are known of {MOST_CLASSES} at most")
+    if masses.sum() < 0.5:
+        raise ValueError("nobody has held out a point")
     slack = 1e-6 * float(masses.sum())
     if (sums.said < -slack).any() or (abs(sums.said.sum(axis=1) - masses) > slack).any():
         raise ValueError("what the model says is not of the points with these class shares")
@@ -278,6 +314,81 @@ def known_error(sums: ShareSums, prior: Floats) -> KnownError:
     weights[np.ix_(present, present)] = prior[present, None] * inverse
     spread = np.einsum("ja,lb,kab->kjl", weights, weights, sums.third, optimize=True)
     drawn = np.stack([np.diag(row) - np.outer(row, row) for row in confusion])
-    variance = max(0.0, float(np.einsum("kjl,kjl->", spread, drawn)))
-    right = float(prior @ np.diag(confusion))
-    return KnownError(100 * (1 - right), 100 * math.sqrt(variance), confusion)
+    of_class = float(np.einsum("kjl,kjl->", spread, drawn))
+    of_classes = np.zeros(classes)
+    of_classes[present] = np.diag(inverse @ sums.said[np.ix_(present, present)])
+    right = float(prior @ of_classes)
+    # If the class is drawn, too: E[(w·z)²] less its mean's square, of all points the least.
+    of_both = float(np.einsum("kjj,kj->", spread, confusion)) - right**2 / float(masses.sum())
+    variance = max(0.0, of_class + sampled * (of_both - of_class))
+    error = min(100.0, max(0.0, 100 * (1 - right)))
+    return KnownError(error, 100 * math.sqrt(variance), confusion, of_classes)
+
+
+def moved_by_others(moved: Floats, unsure: Floats, gram: Floats) -> Floats:
+    """How far a refined head's logits of a point move, as others' soft labels no longer know it.
+
+    Without a point the head before says other posteriors of all other points, and the refined head
+    is made of these. By the mean of Σ diag(q) - q qᵀ over points, and where the covariance explains
+    what moves, the class means of the refined head move along the point as far as its logits by
+    the head before did, times that matrix over the classes' masses.
+
+    Parameters
+    ----------
+    moved : ``(n, K)``, logits of each point by the head before without it, less those with it.
+    unsure : ``(K, K)``, Σ diag(q) - q qᵀ over all points.
+    gram : ``(K, K)``, A of the refined head, whose diagonal are the masses.
+    """
+    masses = np.maximum(gram.sum(axis=1), 1.0)
+    return np.asarray(moved @ (unsure / masses[:, None]).T)
+
+
+class Misfit(NamedTuple):
+    """How far predictions are from what class shares say.
+
+    Attributes
+    ----------
+    chance : the probability that they are as far by chance.
+    excess : how many times as far as by chance, less one; at least 0.
+    """
+
+    chance: float
+    excess: float
+
+
+def misfit(shares: Floats, counts: Floats, confusion: Floats, *, sampled: float = 0.0) -> Misfit:
+    """How far one owner's predictions are from what its class shares say with all owners' C.
+
+    Of a set with n points and class shares r the counts have mean n rᵀ C, and with the stated
+    number of points of each class the covariance V = n Σ_k r_k (diag(C_k) - C_k C_kᵀ); where the
+    class of a point is drawn, too, n Cᵀ (diag(r) - r rᵀ) C is added. The sum of eᵀ (V + I)⁻¹ e over
+    sets, e the differences, has the distribution of a multiple of chi-square with the same mean and
+    variance (Satterthwaite 1946). With I no count below one is rare.
+
+    Parameters
+    ----------
+    shares : ``(M, K)``.
+    counts : ``(M, K)``, how often the model says each class of the points of each set.
+    confusion : ``(K, K)``, C of all owners.
+    sampled : as of :func:`known_error`.
+    """
+    from scipy.stats import chi2
+
+    distance = mean = variance = 0.0
+    for share, count in zip(shares, counts, strict=True):
+        size = count.sum()
+        off = count - size * (share @ confusion)
+        mixed = share @ confusion
+        within = np.diag(mixed) - (confusion.T * share) @ confusion
+        between = (confusion.T * share) @ confusion - np.outer(mixed, mixed)
+        covariance = size * (within + sampled * between)
+        weight = np.linalg.inv(covariance + np.eye(len(share)))
+        explained = weight @ covariance
+        distance += off @ weight @ off
+        mean += np.trace(explained)
+        variance += 2 * np.einsum("ij,ji->", explained, explained)
+    if variance <= 1e-12:  # the model says one class of all points
+        return Misfit(1.0, 0.0)
+    scale = variance / (2 * mean)
+    chance = float(chi2.sf(distance / scale, 2 * mean**2 / variance))
+    return Misfit(chance, max(0.0, float(distance / mean) - 1))

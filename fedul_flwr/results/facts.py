@@ -84,6 +84,7 @@ def _trained(summary: Summary) -> dict[str, str]:
     return {
         "test error": f"{percent(summary.test_error)} ({best})",
         "known error": _error_without_test_data(summary),
+        "owners": _misfits(summary),
         "last round": percent(summary.final_test_error),
         "before round 1": "" if start is None else percent(start),
         "measures": _measures(summary),
@@ -103,6 +104,15 @@ def _error_without_test_data(summary: Summary) -> str:
     low, high = summary.known_error_interval
     error = f"{summary.known_error:.1f} % ({low:.1f} to {high:.1f}) of the clients' points"
     return f"{error}, from {summary.known_from}"
+
+
+def _misfits(summary: Summary) -> str:
+    """How many owners' points the model's predictions do not fit."""
+    if not summary.misfits:
+        return ""
+    which = ", ".join(map(str, summary.misfitting_clients))
+    who = f"client {which}" if which else f"{summary.misfits} of them (their logs say who)"
+    return f"predictions do not follow from class shares: {who}"
 
 
 def _labeled(run: Run, summary: Summary) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
 
+from fedul_flwr.arrays import Floats
 from fedul_flwr.config.base import (
     PriorsLike,
     Scalar,
@@ -42,7 +44,7 @@ from fedul_flwr.data.csv_files import csv_text, write_cell
 from fedul_flwr.data.decode import Survey, join_blocks
 from fedul_flwr.data.local_data import as_points, open_points
 from fedul_flwr.data.run_files.records import number
-from fedul_flwr.data.run_files.run import BEST_MODEL, TEMPERATURE, TRAINED_FOR, Run
+from fedul_flwr.data.run_files.run import BEST_MODEL, COVERAGE, TEMPERATURE, TRAINED_FOR, Run
 from fedul_flwr.data.safe_files import output_file, read_header, require_whole, write_atomically
 from fedul_flwr.data.standardize import Scaling, constant_scaling, scaled
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts, reading_notes
@@ -51,10 +53,13 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.find import Extractor, find_extractor
 from fedul_flwr.federated.messages import printable
 from fedul_flwr.learning.batches import to_input
+from fedul_flwr.learning.calibration import MARGINS, margins_for, prediction_sets
 from fedul_flwr.models import build_model
 from fedul_flwr.results.model_file import unpacked
 
 ESTIMATE = "estimate"
+SEPARATOR = "|"
+"""Between the classes of a set."""
 NAME = "name"
 """First column of the CSV where no column of the table has identifiers."""
 
@@ -76,7 +81,8 @@ def write_predictions(
     Returns
     -------
     The CSV: ``name,label,class,confidence,p_<class>…``, one line per point; confidence is the
-    probability of the label. With an ``id_column`` the first column has its name.
+    probability of the label. With an ``id_column`` the first column has its name; with ``coverage``
+    the last one, ``set``, has the classes of each point's set, by their probability.
 
     Raises
     ------
@@ -92,14 +98,20 @@ def write_predictions(
     predictor = load_model(model, how.personal, trust_modules=how.trust_modules)
     classes = predictor.class_names
     wanted = _parse_priors(how.priors, predictor)
-    header = _header(how.id_column or NAME, classes)
+    header = _header(how.id_column or NAME, classes, with_sets=how.coverage is not None)
+    if how.coverage is not None:
+        predictor.require_coverage()
     read = [model, input_path, *([how.personal] if how.personal else [])]
     target = output_file(output, read, ".csv", csv_text([header]).strip().encode())
     if (how.threshold is None) == bool(how.positive):
         raise UserError("--threshold needs --positive CLASS, and it --threshold.", "option-missing")
     chosen = class_named(classes, how.positive) if how.positive else 0
     names, points = open_file(predictor, input_path, how.id_column)
-    probabilities = predictor.predict_proba(points, how.batch_size, wanted)
+    probabilities = predictor.predict_proba(points, how.batch_size)
+    # Of the model as it was judged: how often a set is right by class depends on no class priors.
+    sets = None if how.coverage is None else predictor.sets_of(probabilities, how.coverage)
+    if wanted is not None:
+        probabilities = reweigh(probabilities, predictor.trained_priors(), wanted)
     if how.priors == ESTIMATE:
         estimate = predictor.estimate_priors(probabilities)
         probabilities = reweigh(probabilities, predictor.trained_priors(), estimate)
@@ -113,9 +125,12 @@ def write_predictions(
         others += others >= chosen
         labels = np.where(probabilities[:, chosen] >= how.threshold, chosen, others)
     rows: list[list[object]] = [[*header]]
-    for name, row, label in zip(names, probabilities, labels, strict=True):
+    for at, (name, row, label) in enumerate(zip(names, probabilities, labels, strict=True)):
         numbers = (f"{value:.6g}" for value in (row[label], *row))
-        rows.append([write_cell(name), label, write_cell(classes[label]), *numbers])
+        members = [] if sets is None else [write_cell(SEPARATOR.join(compress(classes, sets[at])))]
+        rows.append([write_cell(name), label, write_cell(classes[label]), *numbers, *members])
+    if sets is not None:
+        print(f"A set has {sets.sum(axis=1).mean():.2f} classes on average.")
     write_atomically(target, csv_text(rows))
     return output
 
@@ -146,8 +161,9 @@ def class_named(classes: tuple[str, ...], name: str) -> int:
     return classes.index(name)
 
 
-def _header(first: str, classes: tuple[str, ...]) -> list[str]:
+def _header(first: str, classes: tuple[str, ...], *, with_sets: bool) -> list[str]:
     rest = ["label", "class", "confidence", *(f"p_{name}" for name in classes)]
+    rest += ["set"] if with_sets else []
     if first in rest:
         raise UserError(
             f"--id-column {first!r} is the name of a column of predictions: rename it in "
@@ -219,7 +235,9 @@ class Predictor:
     input_shape : shape of the training points.
     class_names : K names; label ``k`` is ``class_names[k]``.
     priors : ``(K,)``, class priors that it was trained for; ``None`` if unknown.
-    temperature : divisor of the logits (:mod:`fedul_flwr.run.evaluation`).
+    temperature : divisor of the logits (:mod:`fedul_flwr.learning.calibration`).
+    coverage : ``(K, 1 + G)``, how often sets have a point's class, by class and margin
+        (:func:`~fedul_flwr.learning.calibration.coverage_by_margin`); ``None`` if not known.
     extractor : computes features of points, which the model takes; ``None`` if it takes points.
     table : rules for tables of features, with the columns of its training if they are known.
     scaling : standardizes what the model takes; ``"unknown"`` if the run does not say by what.
@@ -230,6 +248,7 @@ class Predictor:
     class_names: tuple[str, ...]
     priors: NDArray[np.float64] | None = None
     temperature: float = 1.0
+    coverage: NDArray[np.float64] | None = None
     extractor: Extractor | None = None
     table: TableOptions = NO_OPTIONS
     scaling: Scaling | Literal["unknown"] | None = None
@@ -271,6 +290,30 @@ class Predictor:
         wanted = None if priors is None else self.checked_priors(priors)
         posterior = self._softmax(inputs, batch_size)
         return posterior if wanted is None else reweigh(posterior, self.trained_priors(), wanted)
+
+    def require_coverage(self) -> None:
+        """Refuse prediction sets of a model of which it is not known how often they are right."""
+        if self.coverage is None:
+            raise UserError(
+                "The run of this model does not say how often sets of classes have a point's "
+                "class: it has to know its error without labels (docs/known-error.md).",
+                "coverage-unknown",
+            )
+
+    def sets_of(self, probabilities: NDArray[np.float64], coverage: float) -> NDArray[np.bool_]:
+        """Classes ``(n, K)`` of which a point has one with probability ``coverage``, in (0, 1).
+
+        So it is for points of each class apart, as far as these look like those of the clients.
+
+        Parameters
+        ----------
+        probabilities : ``(n, K)``, of :meth:`predict_proba` without priors.
+        """
+        self.require_coverage()
+        assert self.coverage is not None
+        with np.errstate(divide="ignore"):
+            logits = np.log(probabilities) * self.temperature
+        return prediction_sets(logits, margins_for(self.coverage, coverage))
 
     def estimate_priors(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
         """Class priors ``(K,)`` of images, from the result of :meth:`predict_proba` without priors.
@@ -420,10 +463,28 @@ def _predictor(run: Run, personal: Path | None, trust_modules: bool) -> Predicto
         run.data.class_names,
         None if personal else _trained_for(run),
         temperature,
+        _coverage(of_weights, weights, len(run.data.class_names)),
         extractor,
         _table_of(run),
         _scaling_of(run),
     )
+
+
+def _coverage(header: Mapping[str, Any], weights: Path, classes: int) -> Floats | None:
+    """How often sets have a point's class, of a model's header; ``None`` if it does not say."""
+    if COVERAGE not in header:
+        return None
+    try:
+        made = np.array(header[COVERAGE], dtype=np.float64)
+        right = made.shape == (classes, 1 + len(MARGINS)) and ((made >= 0) & (made <= 1)).all()
+    except (TypeError, ValueError):
+        right = False
+    if not right:
+        raise UserError(
+            f"{weights}: its coverage must have a row of {1 + len(MARGINS)} shares for each class.",
+            "run-file-wrong",
+        )
+    return made
 
 
 def _empty_model(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +23,7 @@ from fedul_flwr.data.run_files.records import best_line, refuse_other_keys
 from fedul_flwr.data.run_files.run import BEST_MODEL, HAS_STATE, TEMPERATURE, TRAINED_FOR, Run
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import UNLABELED, LabeledPoints, PointArrays, Source
+from fedul_flwr.learning.calibration import fit_temperature
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.models import build_model
@@ -37,46 +37,6 @@ from fedul_flwr.run.measures import (
     measures,
     prior_error,
 )
-
-LIMIT = 100.0
-"""T lies between 1 / LIMIT and LIMIT."""
-
-
-def fit_temperature(logits: Floats, labels: Ints) -> float:
-    """The temperature T of least cross-entropy on labeled points that were not trained on.
-
-    One further point's worth of labels, spread over all points and classes, counts too (Platt 1999
-    has the like): without it T would be 0 where the model has all labels right.
-
-    Parameters
-    ----------
-    logits : ``(n, K)``, n > 0, finite.
-    labels : ``(n,)``.
-
-    Examples
-    --------
-    The model is right for three of four points. With one further point's
-    worth of labels that is 3.5 of 5, and softmax([2, 0] / T) is 0.7 for T = 2 / log(7 / 3):
-
-    >>> logits = np.array([[2.0, 0.0]] * 4)
-    >>> round(fit_temperature(logits, np.array([0, 0, 0, 1])), 2)
-    2.36
-    """
-    from scipy.optimize import minimize_scalar  # slow to load, and needed at a run's end only
-    from scipy.special import log_softmax
-
-    wide = np.asarray(logits, dtype=np.float64)
-    rows = np.arange(len(labels))
-
-    def loss(log_temperature: float) -> float:
-        logs = log_softmax(wide * math.exp(-log_temperature), axis=1)
-        return float(-(logs[rows, labels].sum() + logs.mean()))
-
-    # The loss is convex in 1 / T, so it has one minimum in log T.
-    span = (-math.log(LIMIT), math.log(LIMIT))
-    minimum = minimize_scalar(loss, bounds=span, method="bounded", options={"xatol": 1e-6})
-    return float(math.exp(minimum.x))
-
 
 Errors = Mapping[str, float | None]
 """Errors of a model by their keys in ``metrics.jsonl``, in percent; ``None`` where there are no
@@ -323,7 +283,7 @@ def measure_models(
     """Measure the models of the best and the last round, in one pass over the test set each, and
     write ``measures.json``; the summary's entries.
 
-    With ``calibration`` the best model gets its temperature first, from validation points.
+    With ``calibration = "validation"`` the best model gets its temperature first.
     """
     settings, evaluator = recorder.settings, recorder.evaluator
     selected = recorder.best()
@@ -339,12 +299,14 @@ def measure_models(
         return about
     # Without a criterion for the best round no best model was saved.
     name = BEST_MODEL if selected else LAST_MODEL
-    temperature = None
-    if settings.calibration == "temperature" and selected:
-        arrays, header = recorder.run.load_model(BEST_MODEL)
+    arrays, header = recorder.run.load_model(name)
+    if settings.calibration == "validation" and selected:
         points = evaluator.validation
-        temperature = fit_temperature(evaluator.logits(arrays, points), points.labels)
-        recorder.run.save_model(BEST_MODEL, arrays, {**header, TEMPERATURE: temperature})
+        fitted = fit_temperature(evaluator.logits(arrays, points), points.labels)
+        header |= {TEMPERATURE: fitted}
+        recorder.run.save_model(BEST_MODEL, arrays, header)
+    temperature = header.get(TEMPERATURE)  # of class shares, else
+    if temperature is not None:
         about["temperature"] = temperature
     if settings.evaluate == "local" and best.get("test_balanced_error") is not None:
         about["balanced_accuracy"] = 100 - best["test_balanced_error"]
@@ -357,7 +319,7 @@ def measure_models(
     from scipy.special import softmax  # slow to load, and needed at a run's end only
 
     inputs = np.arange(len(test.inputs), dtype=np.int64) if to_estimate else test.points
-    logits = evaluator.logits(recorder.run.load_model(name)[0], test, inputs)
+    logits = evaluator.logits(arrays, test, inputs)
     posteriors = {BEST: softmax(logits / (temperature or 1), axis=1)}
     if temperature is not None:
         posteriors[UNSCALED] = softmax(logits, axis=1)

@@ -30,6 +30,7 @@ from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.federated.stage import are_hidden, stages_of
+from fedul_flwr.federated.stages.known_error import KnowsError
 from fedul_flwr.federated.stages.server_training import learns_at_server
 from fedul_flwr.federated.strategy import Strategy, validate
 from fedul_flwr.models.registry import fresh_model
@@ -169,13 +170,14 @@ def resolve_settings(
     if len(data.validation) == 0:
         if settings.learning_rate_schedule in PLATEAUS:
             raise _needs_labels("learning-rate-schedule", settings.learning_rate_schedule)
-        if settings.calibration != "none":
+        if settings.calibration == "validation":
             raise _needs_labels("calibration", settings.calibration)
     chosen = choose_selection(
         settings, strategy.can_hold_out, has_validation=len(data.validation) > 0
     )
     prior = choose_test_prior(settings, strategy, own_data=data.split is None)
     settings = settings.model_copy(update={"selection": chosen, "test_prior": prior})
+    settings = settings.model_copy(update={"calibration": _choose_calibration(settings)})
     for stage in stages_of(settings):
         stage.fits(settings, model)
     of_server = data.labeled(settings) if learns_at_server(settings) else None
@@ -188,14 +190,30 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
     if chosen == "auto" and has_validation:
         return "validation"
     if chosen == "auto":
+        if not find_method(settings.method).updates and KnowsError.is_on(settings):
+            return "shares"  # it is known anyway, and nothing is held out for it
         alone = settings.evaluate == "global" and not are_hidden(settings)
         return "heldout" if can_hold_out and alone else "last"
     if chosen in ("validation", "balanced") and not has_validation:
         raise _needs_labels("selection", chosen)
+    if chosen == "shares" and not KnowsError.is_on(settings):
+        why = f"the error of {settings.method!r} is not known in this run (docs/known-error.md)"
+        raise setting_error("selection", chosen, why, "method-mismatch")
     if chosen == "heldout" and not can_hold_out:
         why = f"{settings.method!r} has no such loss"
         raise setting_error("selection", chosen, why, "method-mismatch")
     return str(chosen)
+
+
+def _choose_calibration(settings: RunConfig) -> str:
+    """By what probabilities are calibrated; resolves ``calibration = "auto"``."""
+    knows = KnowsError.is_on(settings)
+    if settings.calibration == AUTO:
+        return "shares" if knows else "none"
+    if settings.calibration == "shares" and not knows:
+        why = "needs a run that knows its error without labels (docs/known-error.md)"
+        raise setting_error("calibration", "shares", why, "method-mismatch")
+    return settings.calibration
 
 
 def choose_test_prior(settings: RunConfig, strategy: type[Strategy], *, own_data: bool) -> str:

@@ -91,7 +91,7 @@ def test_pvc_refuses_sets_without_exact_counts(
     options = {"method": "fedllp-pvc", "fedul.num-sets": 4, "fedllp.bag-size": bag_size}
     built = client(FedLLPPVCClient, **options)
     built.data.__dict__.pop("set_check", None)
-    built.data.sets = replace(built.data.sets, **change)
+    built.data.all_sets = replace(built.data.all_sets, **change)
     found = built.data.set_check
     assert not found.accepted
     assert reason in found.reason

@@ -34,7 +34,8 @@ def client(settings: Settings) -> Build:
 def test_the_heldout_loss_is_that_of_the_points_that_were_held_out(client: Build) -> None:
     options = {"validation_fraction": 0.0, "selection": "heldout", "fedul.num-sets": 12}
     built = client(FedULClient, method="fedul", **options)
-    sets, held = built.data.sets, built.held_out
+    sets = built.data.all_sets
+    held = np.isin(sets.points, built.data.held_out.points)
     start = mlp_weights(3)
     load_arrays(built.model, dict(zip(built.array_names(), start, strict=True)))
     logits = predict_logits(built.model, sets.inputs, sets.points).double().numpy()
@@ -57,10 +58,10 @@ def test_the_heldout_loss_is_that_of_the_points_that_were_held_out(client: Build
 def test_the_points_that_are_held_out_are_drawn_by_the_runs_seed(client: Build) -> None:
     options = {"validation_fraction": 0.0, "selection": "heldout", "fedul.heldout-fraction": 0.3}
     built = client(FedULClient, 2, method="fedul", seed=5, **options)
-    sets = built.data.sets
+    sets = built.data.all_sets
     order = stream(5, "held-out", 2).permutation(np.unique(sets.points))  # of client 2
-    expected = np.isin(sets.points, order[: int(0.3 * len(order))])
-    np.testing.assert_array_equal(built.held_out, expected)
+    expected = sets.points[np.isin(sets.points, order[: int(0.3 * len(order))])]
+    np.testing.assert_array_equal(built.data.held_out.points, expected)
 
 
 @pytest.mark.parametrize("name", ["learn_priors", "check_fit"])
@@ -76,15 +77,15 @@ def test_given_points_that_are_held_out_then_priors_are_learned_and_checked_with
     built = client(FedULClient, method="fedul", **options, **table)
     start = mlp_weights(3)
     load_arrays(built.model, dict(zip(built.array_names(), start, strict=True)))
-    sets, kept = built.data.sets, ~built.held_out
-    assert 0.6 < kept.mean() < 0.8
-    logits = predict_logits(built.model, sets.inputs, sets.points[kept])
+    sets = built.data.sets
+    assert 0.6 < len(sets.points) / len(built.data.all_sets.points) < 0.8
+    logits = predict_logits(built.model, sets.inputs, sets.points)
     task_of(built, 3)
-    np.testing.assert_array_equal(members[0], sets.sets[kept])
+    np.testing.assert_array_equal(members[0], sets.sets)
     expected = set_priors.set_likelihoods(logits.double().softmax(dim=1).numpy(), None)
     np.testing.assert_allclose(likelihoods[0], expected, rtol=1e-5)
     # Nor are they among the points that are trained on.
-    assert set(sets.points[kept]).isdisjoint(sets.points[~kept])
+    assert set(sets.points).isdisjoint(built.data.held_out.points)
 
 
 def test_given_exact_priors_then_they_are_checked_against_themselves(
@@ -160,14 +161,14 @@ def test_the_prior_that_the_server_found_is_that_of_the_loss(client: Build) -> N
     """Eq. 9: p(m | x) ∝ n_m Σ_k Pi_mk eta_k / pi_k."""
     options = {"validation_fraction": 0.0, "selection": "heldout", "test_prior": "sets"}
     built = client(FedULClient, method="fedul", **options)
-    sets, held, start = built.data.sets, built.held_out, mlp_weights(3)
+    sets, start = built.data.held_out, mlp_weights(3)
     pi = np.array([0.19, *[0.09] * 9])
     found, _, _ = built.evaluate(start, {"server-round": 1, "test-prior": pi.tolist()})
     load_arrays(built.model, dict(zip(built.array_names(), start, strict=True)))
-    logits = predict_logits(built.model, sets.inputs, sets.points[held]).double().numpy()
+    logits = predict_logits(built.model, sets.inputs, sets.points).double().numpy()
     eta = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    scores = ((eta / pi) @ sets.priors.T) * np.bincount(sets.sets[~held], minlength=10)
-    chosen = scores[np.arange(len(scores)), sets.sets[held]] / scores.sum(axis=1)
+    scores = ((eta / pi) @ sets.priors.T) * built.data.sets.set_sizes
+    chosen = scores[np.arange(len(scores)), sets.sets] / scores.sum(axis=1)
     assert found == pytest.approx(float(-np.log(chosen).mean()), rel=1e-5)
     # And in training: without a step the mean loss is that of all points at the start.
     rate = {"server-round": 1, "test-prior": pi.tolist(), "rate-factor": 0.0}

@@ -282,8 +282,8 @@ def test_given_error_by_shares_then_its_page_has_the_products_numbers() -> None:
     logits = one.logits(x, shares, weight, stated=True)
     np.testing.assert_allclose(page.without_each(x, shares, prior), logits, rtol=1e-9, atol=1e-9)
     said = logits.argmax(axis=1)
-    wanted = known_error(ShareSums.of(shares, said), prior).confusion
-    np.testing.assert_allclose(page.confusion(shares, said), wanted, atol=1e-9)
+    wanted = known_error(ShareSums.of(shares, logits, shares), prior).right
+    np.testing.assert_allclose(np.diag(page.confusion(shares, said)), wanted, atol=1e-9)
     by_shares, by_labels = page.main()
     assert abs(by_shares - by_labels) < 3
 

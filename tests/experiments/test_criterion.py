@@ -18,6 +18,7 @@ LINES = [
 ]
 for _line, _error in zip(LINES, (40.0, 30.0, None, 35.0, 20.0), strict=True):
     _line["validation_balanced_error"] = _error
+LINES[3]["known_error"], LINES[4]["known_error"] = 15.0, 16.0
 
 
 def config(**overrides: Any) -> RunConfig:
@@ -31,6 +32,7 @@ def config(**overrides: Any) -> RunConfig:
         ("validation", "heldout", (4, 5.0)),  # of rounds with both figures
         ("balanced", "balanced", (5, 20.0)),
         ("heldout", "heldout", (3, 0.1)),
+        ("shares", "shares", (4, 15.0)),
     ],
 )
 def test_the_measure_of_the_kept_round(name: Any, selection: str, kept: tuple[int, float]) -> None:
@@ -51,6 +53,9 @@ def test_given_rounds_without_a_number_then_they_are_ignored() -> None:
         ("balanced", {}, "balanced"),
         ("balanced", {"selection": "heldout"}, "heldout"),
         ("heldout", {"selection": "last"}, "last"),
+        ("shares", {}, "shares"),
+        ("shares", {"method": "fedllp"}, "shares"),
+        ("shares", {"method": "closed-form", "validation_fraction": 0.0}, "shares"),
     ],
 )
 def test_given_heldout_then_no_label_chooses_the_round_and_else_the_runs_own_selection(
@@ -58,7 +63,7 @@ def test_given_heldout_then_no_label_chooses_the_round_and_else_the_runs_own_sel
 ) -> None:
     found = make_criterion(name, config(**settings), config(**settings))
     assert (found.name, found.selection) == (name, selection)
-    measured = "heldout" if name == "heldout" else selection
+    measured = name if name in ("heldout", "shares") else selection
     assert found.settings() == {"selection": measured, "measure-test-error": False}
 
 
@@ -74,8 +79,9 @@ def test_given_validation_points_of_trials_alone_then_runs_choose_their_round_as
 
 def test_given_a_method_without_the_measure_then_it_is_refused() -> None:
     supervised = config(method="supervised")
-    with refuses("method-mismatch"):
-        make_criterion("heldout", supervised, supervised)
+    for name in ("heldout", "shares"):
+        with refuses("method-mismatch"):
+            make_criterion(name, supervised, supervised)
     labeling = config(method="xclp-predict")
     with refuses("nothing-to-search"):
         make_criterion("validation", labeling, labeling)

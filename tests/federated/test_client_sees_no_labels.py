@@ -132,18 +132,18 @@ def test_held_out_points_are_trained_on_in_no_set(federation: Build, overlap: st
     run.prepare()
     client = run.client()
     assert isinstance(client, FedULClient)
-    sets, mask = client.data.sets, client.held_out
+    sets, apart = client.data.all_sets, client.data.held_out.points
     data = training_points(client)
-    assert mask.sum() > 20
-    assert not np.isin(data.points, sets.points[mask]).any()
+    assert len(apart) > 20
+    assert not np.isin(data.points, apart).any()
     if overlap == "disjoint":
-        assert len(data.points) + mask.sum() == len(sets.points)
-        assert mask.sum() == len(sets.points) // 2
+        assert len(data.points) + len(apart) == len(sets.points)
+        assert len(apart) == len(sets.points) // 2
     else:
         assert len(np.unique(sets.points)) < len(sets.points)
     again = run.client()
     assert isinstance(again, FedULClient)
-    np.testing.assert_array_equal(again.held_out, mask)
+    np.testing.assert_array_equal(again.data.held_out.points, apart)
 
 
 def test_holding_out_keeps_the_class_priors_of_shared_sets(federation: Build) -> None:
@@ -156,7 +156,7 @@ def test_holding_out_keeps_the_class_priors_of_shared_sets(federation: Build) ->
     table = UnlabeledSetSettings.parse({"overlap": "shared"})
     made = generate_sets(labels, np.arange(len(labels)), 10, 0, table, seed=0)
     images = np.zeros((len(labels), 1, 1, 1), dtype=np.uint8)
-    client.data.__dict__["sets"] = UnlabeledSets(images, made.points, made.sets, made.priors)
+    client.data.__dict__["all_sets"] = UnlabeledSets(images, made.points, made.sets, made.priors)
     data = training_points(client)
     for m in range(10):
         left = np.bincount(labels[data.points[data.targets == m]], minlength=10)
@@ -171,9 +171,6 @@ def test_no_set_is_held_out_whole(federation: Build) -> None:
     client = run.client()
     assert isinstance(client, FedULClient)
     left = np.bincount(training_points(client).targets, minlength=40)
-    assert (left[client.data.sets.set_sizes > 0] > 0).all()
-    assert (
-        0.3 * len(client.data.sets.points)
-        < client.held_out.sum()
-        < 0.5 * len(client.data.sets.points)
-    )
+    every = client.data.all_sets
+    assert (left[every.set_sizes > 0] > 0).all()
+    assert 0.3 < len(client.data.held_out.points) / len(every.points) < 0.5

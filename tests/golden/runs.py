@@ -112,7 +112,7 @@ RUNS: dict[str, str] = {
     "csv-median": f'{SMALL} dataset="{{data}}" method="supervised" missing="median"',
     "csv-frequent": f'{SMALL} dataset="{{data}}" method="fedul" missing="most-frequent"',
     "features": f'{SMALL} method="supervised" features="tests.golden.features:rows"',
-    "calibrated": f'{SMALL} method="supervised" calibration="temperature"',
+    "calibrated": f'{SMALL} method="supervised" calibration="validation"',
 }
 """Settings of each run, in TOML."""
 

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors.torch import save_file
 
+from fedul_flwr.api.result import TrainedModel
 from fedul_flwr.data.safe_files import save_arrays
 from fedul_flwr.learning.batches import to_input
+from fedul_flwr.learning.calibration import MARGINS
 from fedul_flwr.models import build_model
 from fedul_flwr.results.predict import load_model, write_predictions
 from tests.support.refusals import refuses
@@ -258,3 +260,30 @@ def test_given_a_temperature_with_the_model_then_logits_are_divided_by_it(
         save_arrays(run / "model.safetensors", arrays, {"round": 3, "temperature": wrong})
         with refuses("run-file-wrong"):
             load_model(run)
+
+
+def test_sets_have_the_classes_within_the_margin_of_the_first(
+    run: Path, model: torch.nn.Module, images: NDArray[np.uint8], folder: Path, tmp_path: Path
+) -> None:
+    """Class 0 needs no margin for 90 %, class 1 one between the first two, and class 2 any."""
+    with refuses("coverage-unknown"):
+        predict(run, folder, tmp_path / "none.csv", coverage=0.9)
+    coverage = np.ones((3, 1 + len(MARGINS)))
+    coverage[1, :2], coverage[2] = [0.8, 1.0], 0.5
+    about = {"coverage": coverage.tolist(), "temperature": 2.0}
+    arrays = {name: value.numpy() for name, value in model.state_dict().items()}
+    save_arrays(run / "model.safetensors", arrays, about)
+    rows = _rows(predict(run, folder, tmp_path / "sets.csv", coverage=0.9))
+    with torch.inference_mode():
+        logits = model(to_input(torch.from_numpy(images))).double().numpy()
+    below = logits.max(axis=1, keepdims=True) - logits
+    inside = below <= np.array([0.0, MARGINS[0] / 2, np.inf])
+    names = [name for name, _ in zip(CLASSES, range(3), strict=True)]
+    wanted = ["|".join(np.array(names)[row]) for row in inside]
+    assert [row["set"] for row in rows] == wanted
+    np.testing.assert_array_equal(TrainedModel(run).predict_sets(images), inside)
+    with refuses("argument-not-allowed"):
+        TrainedModel(run).predict_sets(images, 1.0)
+    save_arrays(run / "model.safetensors", arrays, {"coverage": [[2.0]]})
+    with refuses("run-file-wrong"):
+        predict(run, folder, tmp_path / "none.csv")

@@ -19,11 +19,12 @@ from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import ARRAYS
+from fedul_flwr.learning.calibration import fit_temperature
 from fedul_flwr.learning.local import dump_arrays, load_arrays
 from fedul_flwr.models import build_model
 from fedul_flwr.results.facts import print_summary, summary_rows
 from fedul_flwr.results.predict import load_model
-from fedul_flwr.run.evaluation import Errors, Evaluator, fit_temperature
+from fedul_flwr.run.evaluation import Errors, Evaluator
 from fedul_flwr.run.measures import measures
 from tests.support.refusals import refuses
 from tests.support.runs import (
@@ -85,7 +86,7 @@ def test_given_a_run_then_its_measures(settings: Settings, monkeypatch: pytest.M
         return {**measure(evaluator, models, prior), "validation_error": float(next(rounds))}
 
     monkeypatch.setattr(Evaluator, "errors", first_is_best)
-    directory = train(settings(**QUICK, calibration="temperature"), 2)
+    directory = train(settings(**QUICK, calibration="validation"), 2)
     found, test = summary(directory), load_source("digits").test
     inputs, labels = np.asarray(test.inputs), np.asarray(test.labels)
     best, last = (logits_of(directory, f"{name}.safetensors", inputs) for name in ("model", "last"))
@@ -118,7 +119,7 @@ def test_given_a_run_then_its_measures(settings: Settings, monkeypatch: pytest.M
 
 
 def test_given_calibration_then_validation_points_tell(settings: Settings) -> None:
-    config = settings(**QUICK, calibration="temperature")
+    config = settings(**QUICK, calibration="validation")
     directory = train(config, 2)
     source = load_source("digits")
     rows = build_split(source_directory("digits"), 2, config).validation
@@ -218,7 +219,7 @@ def test_given_balanced_selection_then_the_round_of_least_balanced_error_is_kept
     ("options", "code"),
     [
         ({"selection": "balanced", "validation_fraction": 0.0}, "setting-needs-labels"),
-        ({"calibration": "temperature", "evaluate": "local"}, "setting-without-effect"),
+        ({"calibration": "validation", "evaluate": "local"}, "settings-contradict"),
         ({"selection": "balanced", "fraction_evaluate": 0.5}, "setting-without-effect"),
     ],
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from flwr.app import Array, Context, Message
 from flwr.serverapp import Grid
@@ -282,3 +283,19 @@ def test_given_a_scaling_then_a_client_keeps_means_and_scales_alone() -> None:
     values = {MEANS: [0.0, 1.0], SCALES: [2.0, 0.5], "settings": "{}"}
     kept = received_scaling(Content(values=values), {"model-shape": [2]})
     assert kept == {MEANS: [0.0, 1.0], SCALES: [2.0, 0.5]}
+
+
+def test_given_an_owner_with_another_unit_then_it_alone_reads_so_before_round_1(
+    settings: Settings, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place, columns, alone = write_owners(tmp_path, 4)
+    name = columns.names[-1]
+    for file in (place / "owner2").glob("month*.csv"):
+        rows = pd.read_csv(file)
+        rows[name] *= 1_000
+        rows.to_csv(file, index=False)
+    more = {"client_data": str(place), "num_rounds": 1, "standardize_sum": "masked"}
+    train(settings(**alone | more, standardize="federation"), 4)
+    said = [line for line in capfd.readouterr().out.splitlines() if "another unit" in line]
+    assert [line.partition(":")[0] for line in said] == ["Client 2"]
+    assert name in said[0]

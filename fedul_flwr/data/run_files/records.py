@@ -94,6 +94,7 @@ CRITERION = {
     "validation": "validation_prior_error",
     "balanced": "validation_balanced_error",
     "heldout": "heldout_loss",
+    "shares": "known_error",
     "last": "round",
 }
 """Key of a metrics line that selects the best round, by ``selection``."""

@@ -91,7 +91,10 @@ def refuse_foreign_model(
     arrays: Arrays,
     round_number: int,
 ) -> None:
-    """Refuse a model that cannot be that of a round; keep it for later rounds."""
+    """Refuse a model that cannot be that of a round; keep it for later rounds.
+
+    A model of an earlier round, which a run asks about at its end, is not kept.
+    """
     last = dict(state.ephemeral(ACCEPTED))
     reference = int(last.pop(AT_ROUND, np.array(1)))
     digest = Asked({ARRAYS: arrays}, {}).model.hex()
@@ -106,11 +109,12 @@ def refuse_foreign_model(
         if np.issubdtype(array.dtype, np.floating)
     ]
     moved, size = l2_norm(changes), sum(change.size for change in changes)
-    most = max(0, round_number - reference) * largest_move(settings, size) * SLACK
+    most = abs(round_number - reference) * largest_move(settings, size) * SLACK
     if not moved <= most + 1e-6 * math.sqrt(size):
         what = f"is {moved:.4g} away from that of round {reference}, where {most:.4g} is possible"
         raise _refusal(settings, digest, what)
-    state.set_ephemeral(ACCEPTED, {**arrays, AT_ROUND: np.array(max(reference, round_number))})
+    if round_number >= reference:
+        state.set_ephemeral(ACCEPTED, {**arrays, AT_ROUND: np.array(round_number)})
 
 
 def _first_weights(settings: RunConfig, input_shape: InputShape, num_classes: int) -> Arrays:

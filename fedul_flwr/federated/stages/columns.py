@@ -16,6 +16,14 @@ from fedul_flwr.arrays import Ints
 from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.agreement import (
+    MOST_COLUMNS,
+    column_counts,
+    differences,
+    packed,
+    packed_size,
+    unpacked,
+)
 from fedul_flwr.data.columns import Columns, parse_columns, unnamed_columns
 from fedul_flwr.data.exact_sums import DIGITS, exact_sums, moments_of
 from fedul_flwr.data.standardize import (
@@ -40,6 +48,13 @@ from fedul_flwr.secure.words import whole
 
 OF_COLUMNS = "columns"
 """Name of the sum of columns."""
+COUNTS = "counts"
+"""Array of all owners' counts, ``(d, BINS)``, by which each sees how its columns lie among them."""
+
+
+def counts_columns(settings: RunConfig, width: int) -> bool:
+    """Whether owners count over a grid: columns that people have named, or could have."""
+    return settings.standardize_sum == "masked" and not settings.features and width <= MOST_COLUMNS
 
 
 def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, Value]:
@@ -54,10 +69,15 @@ def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, 
     return {key: cast(list[float], values.tolist()) for key, values in scaling.items()}
 
 
-def raw_rows(data: ClientData) -> tuple[Inputs, Ints]:
+def client_rows(data: ClientData) -> tuple[Inputs, Ints]:
     """The client's points as they are, not standardized: an array, and rows of it."""
     inputs, points = data.own_rows
-    raw = inputs.raw if isinstance(inputs, ScaledInputs) else inputs
+    return inputs.raw if isinstance(inputs, ScaledInputs) else inputs, points
+
+
+def raw_rows(data: ClientData) -> tuple[Inputs, Ints]:
+    """The same, with the medians that owners pool."""
+    raw, points = client_rows(data)
     places = median_places(data.settings, data.table.columns, raw.shape[1])
     if not places:
         return raw, points
@@ -135,15 +155,31 @@ class AtClient(ClientStage):
     def answer(self, name: str, content: Content) -> Content:
         """Store the scaling by all points."""
         del name
-        scaling = received_scaling(content, self.client.setup)
-        self.client.state.set_values(SETUP, {**self.client.setup, **scaling})
+        client = self.client
+        scaling = received_scaling(content, client.setup)
+        client.state.set_values(SETUP, {**client.setup, **scaling})
+        if COUNTS in content.arrays:
+            here, whole = self._counts(), content.arrays[COUNTS]
+            if whole.shape != here.shape or whole.dtype != np.int64:
+                raise BadMessageError(
+                    f"Phase 'columns' came with counts {whole.shape}, not {here.shape}.",
+                    "message-form",
+                )
+            for line in differences(here, whole, client.data.table.columns):
+                print(f"Client {client.node.partition_id}: warning: {line}")
         return Content()
+
+    def _counts(self) -> Ints:
+        inputs, points = client_rows(self.client.data)
+        return column_counts(inputs, points)
 
     def part(self, of: str, content: Content) -> Sequence[int] | None:
         """Exact sums of its columns."""
         del content
-        is_asked = of == OF_COLUMNS and self.settings.standardize_sum == "masked"
-        return exact_sums(*raw_rows(self.client.data)) if is_asked else None
+        if of != OF_COLUMNS or self.settings.standardize_sum != "masked":
+            return None
+        sums, width = exact_sums(*raw_rows(self.client.data)), self.client.data.model_shape[0]
+        return sums + packed(self._counts()) if counts_columns(self.settings, width) else sums
 
 
 class AtServer(ServerStage):
@@ -158,6 +194,7 @@ class AtServer(ServerStage):
         super().__init__(strategy)
         self._registry, self._setup = strategy.registry, strategy.registry.setup
         self.on_scaling: Callable[[Scaling, Moments], None] = lambda *_: None
+        self._counted: Ints | None = None
 
     def admit(self, answer: Content) -> None:
         """Refuse means and variances that are not valid."""
@@ -185,7 +222,8 @@ class AtServer(ServerStage):
         values = scaling_values(scaling)
         self._setup.values |= values
         self.on_scaling(scaling, whole)
-        contents = {client: Content(values=values) for client in self._registry.clients}
+        arrays = {} if self._counted is None else {COUNTS: self._counted}
+        contents = {client: Content(arrays, values) for client in self._registry.clients}
         self._registry.query(grid, COLUMNS, contents)
 
     def _masked_sum(self, grid: Grid) -> Moments:
@@ -199,12 +237,15 @@ class AtServer(ServerStage):
                     f"{len(members)} client(s) have points, and fewer than {fewest} cannot hide "
                     "their columns from each other."
                 )
-            size = 2 * self._pooled_width
-            sums, left = self.strategy.sums.collect(grid, OF_COLUMNS, members, size)
+            size, width = 2 * self._pooled_width, self._width
+            counts = counts_columns(self.settings, width)
+            more = packed_size(width) if counts else 0
+            sums, left = self.strategy.sums.collect(grid, OF_COLUMNS, members, size + more)
+            self._counted = unpacked(sums[size:], width) if counts else None
         except TooFewLeftError as error:
             why = f"{error} Choose standardize = 'owner' or 'constants'"
             raise setting_error("standardize-sum", "masked", why, "too-few-clients") from error
-        return moments_of(sum(points[client] for client in left), sums)
+        return moments_of(sum(points[client] for client in left), sums[:size])
 
     @property
     def _width(self) -> int:
@@ -251,7 +292,8 @@ class ColumnScaling(Stage):
             return {}
         says = (
             "sums and sums of squares of every column of its points, and with missing = "
-            "'median' its medians times its number of points"
+            "'median' its medians times its number of points; of up to 256 columns how many of its "
+            "numbers are in each of 241 ranges"
         )
         return {OF_COLUMNS: Sum.of(says, ONCE, encoding=whole(DIGITS), once=True)}
 

@@ -25,7 +25,7 @@ from fedul_flwr.data.types import Content, OwnPoints
 from fedul_flwr.federated.client_data import file_of
 from fedul_flwr.federated.grid import run_phase
 from fedul_flwr.federated.messages import LEARNED, PERSONAL
-from fedul_flwr.federated.stage import ClientStage, Finished, ServerStage, Stage, open_all
+from fedul_flwr.federated.stage import ClientStage, Finished, ServerStage, Stage, clients_at_end
 
 if TYPE_CHECKING:
     from torch import nn
@@ -60,10 +60,7 @@ class AtServer(ServerStage):
         """Let every client make its model; the summary's entry."""
         strategy, settings = self.strategy, self.settings
         arrays = run.directory.load_model(run.model)[0]
-        if not strategy.registry.clients:  # the run goes on after its last round
-            strategy.registration.register_all(run.grid)
-            open_all(strategy.stages, run.grid)
-        clients = strategy.registry.clients
+        clients = clients_at_end(strategy, run.grid)
         content = Content(arrays, {"round": run.round})
         nodes = {client.node_id: content for client in clients}
         phase = run_phase(run.grid, nodes, PERSONAL, settings.round_timeout)
@@ -84,13 +81,13 @@ class AtServer(ServerStage):
             log(INFO, "Personal models are where the clients run.")
             return {"personal": about}
         rows = []
-        for client, file in files.items():
+        for number, file in files.items():
             tuned, facts = load_arrays_of(file)
-            row = {"client": client, **facts}
+            row = {"client": number, **facts}
             for key in ("personal", "round"):
                 del row[key]
-            row["test_error"] = run.error(client, arrays | tuned)
-            row["global_test_error"] = run.error(client, arrays)
+            row["test_error"] = run.error(number, arrays | tuned)
+            row["global_test_error"] = run.error(number, arrays)
             rows.append(row)
         run.directory.store(personal=Errors.model_validate({**about, "clients": rows}))
         return {"personal": about | _compared(rows)}
