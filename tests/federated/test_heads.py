@@ -271,6 +271,11 @@ def test_views_by_augment_stand_beside_the_points(
             "setting-without-effect",
         ),
         ({**QUICK, "closed-form.every": 1}, 3, "setting-without-effect"),
+        (
+            {**CLOSED, "closed-form.epsilon": 1.0, "augment": f"{__name__}:shifted"},
+            3,
+            "setting-breaks-privacy",
+        ),
         ({**HEADED, "base": "local", "evaluate": "local"}, 3, "setting-without-effect"),
         (
             {**QUICK, "method": "fedmatch", "head": "closed-form", "closed-form.every": 1},

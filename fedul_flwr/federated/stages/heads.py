@@ -525,6 +525,13 @@ class Heads(Stage):
         return settings.makes_heads
 
     @classmethod
+    def validate(cls, settings: RunConfig) -> None:
+        """Refuse views of somebody's own where what one point adds is to be bounded."""
+        if ":" in settings.augment and settings[HeadSettings].epsilon:
+            why = "with closed-form.epsilon a view must follow from its point alone"
+            raise setting_error("augment", settings.augment, why, "setting-breaks-privacy")
+
+    @classmethod
     def sends(cls, settings: RunConfig) -> Declared:
         """The sums."""
         return {} if settings.sums_heads else {HEAD: all_of(_SAYS, SUMS, often=_OFTEN)}
