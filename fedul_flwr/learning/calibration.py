@@ -68,23 +68,33 @@ def sure_by_temperature(logits: Floats) -> Floats:
     return np.array([(1 / np.exp(below / by).sum(axis=1)).sum() for by in TEMPERATURES])
 
 
-def matching_temperature(sure: Floats, points: float, accuracy: float) -> float:
+def matching_temperature(
+    sure: Floats, points: float, accuracy: float, deviation: float = 0.0
+) -> float:
     """The temperature with which a model is as sure on average as it is right.
+
+    It is 1 where the model's own confidence is not more than chance away from its accuracy.
 
     Parameters
     ----------
     sure : ``(T,)``, sums over points as of :func:`sure_by_temperature`.
     points : their number.
     accuracy : share of points that the model gets right, known from elsewhere.
+    deviation : its standard error.
 
     Examples
     --------
-    A point whose logits differ by 2 log 3 has a largest probability of 0.75 at T = 2:
+    A point whose logits differ by 2 log 3 has a largest probability of 0.9 at T = 1, 0.75 at T = 2:
 
     >>> sure = sure_by_temperature(np.array([[2 * np.log(3), 0.0]]))
     >>> round(matching_temperature(sure, 1, 0.75), 6)
     2.0
+    >>> matching_temperature(sure, 1, 0.75, deviation=0.1)
+    1.0
     """
+    plain = float(sure[np.searchsorted(TEMPERATURES, 1.0)] / points)
+    if abs(plain - accuracy) < 1.96 * deviation:
+        return 1.0
     falling = np.minimum.accumulate(sure / points)  # the hotter, the less sure
     return float(np.exp(np.interp(-accuracy, -falling, np.log(TEMPERATURES))))
 

@@ -252,7 +252,7 @@ class AtServer(ServerStage):
             return None
         points = float(sums.masses.sum())
         right = float(sums.masses @ made.right) / points
-        temperature = matching_temperature(sums.sure, points, right)
+        temperature = matching_temperature(sums.sure, points, right, made.deviation / 100)
         coverage = coverage_by_margin(sums.gram, sums.said, sums.near)
         self.state[_UNSURE], self.state[_CONFUSION] = sums.unsure, made.confusion
         self.state[f"{OF_ERRORS}/{number}"] = np.concatenate(
