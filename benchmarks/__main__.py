@@ -25,6 +25,7 @@ NAMES = (
     "secure",
     "secure_sum",
     "deployed_round",
+    "closed_form",
     "known_error",
     "scale",
     "gpu",

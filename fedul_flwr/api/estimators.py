@@ -32,7 +32,7 @@ from fedul_flwr.arrays import Floats, Ints, blocks
 from fedul_flwr.config.base import Scalar, checked_prior, in_order, is_named, without_exit
 from fedul_flwr.config.method_settings import FedULSettings, PropagationSettings
 from fedul_flwr.config.sections import HeadSettings
-from fedul_flwr.config.shared import SharedSettings, TrainingSettings
+from fedul_flwr.config.shared import FITTED_MODEL, SharedSettings, TrainingSettings
 from fedul_flwr.data.class_labels import class_labels
 from fedul_flwr.data.class_priors import class_masses, floored
 from fedul_flwr.data.cores import exclusive
@@ -487,13 +487,13 @@ class ClosedFormClassifier(FedULClassifier):
     """Learns a classifier from sets, or from labels of some or all points, in closed form.
 
     Nothing is trained. Vectors are classified by a linear discriminant of the vectors, images by
-    one of random features. Its numbers are sums over points, so that those of several clients give
-    the same (method ``closed-form``, docs/closed-form.md).
+    one of answers of filters that fit them. Its numbers are sums over points, so that those of
+    several clients give the same (method ``closed-form``, docs/closed-form.md).
 
     Parameters
     ----------
     model : network whose last layer is made; by default ``"linear"`` for vectors, and
-        ``"random-features"`` for images.
+        ``"whitened-filters"`` for images.
     refinements : 0 to 2, how often sums are made anew by posteriors under the class proportions of
         a point's set, those of unlabeled points under ``test_prior``.
     shrinkage : of the covariance, above 0 to 1; by default from the numbers of features and points.
@@ -547,16 +547,21 @@ class ClosedFormClassifier(FedULClassifier):
         del owners  # sums are the same whoever has which points
         import torch
 
-        from fedul_flwr.learning.local import features_and_logits
+        from fedul_flwr.learning.filters import moments_of, patch_sums, with_moments
+        from fedul_flwr.learning.local import dump_arrays, features_and_logits, load_arrays
         from fedul_flwr.models import build_model
         from fedul_flwr.models.parts import feature_layer
 
         if self.shrinkage is not None and not 0 < self.shrinkage <= 1:
             raise ValueError(f"shrinkage = {self.shrinkage!r}: it must be above 0, at most 1")
         points, count, prior = self._standardized(points), priors.shape[1], self._test_prior
-        name = self.model or ("linear" if len(points.shape) == 2 else "random-features")
+        name = self.model or ("linear" if len(points.shape) == 2 else FITTED_MODEL)
         self.model_ = build_model(name, points.shape[1:], count, seed=self._seed())
         head, rows = feature_layer(self.model_), np.arange(len(points))
+        if name == FITTED_MODEL:
+            arrays = dump_arrays(self.model_)
+            patches = patch_sums(points, rows, self.model_[0].filters.shape[2])
+            load_arrays(self.model_, with_moments(arrays, moments_of(patches, len(points))))
         stated = sets != UNLABELED
         shares = np.where(stated[:, None], priors[sets], prior)
         is_certain = bool((shares.max(axis=1) == 1).all())  # posteriors would be the labels

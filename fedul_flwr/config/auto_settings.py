@@ -15,8 +15,8 @@ from fedul_flwr.config.base import AUTO, Scalar, setting_error
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.sections import DPSettings
-from fedul_flwr.config.shared import split_extension, starts_from_names
+from fedul_flwr.config.sections import DPSettings, HeadSettings
+from fedul_flwr.config.shared import FITTED_MODEL, split_extension, starts_from_names
 
 AUTO_KEYS = (
     *("model", "batch-size", "local-epochs", "learning-rate", "learning-rate-schedule"),
@@ -64,15 +64,26 @@ class Choice(NamedTuple):
 
 
 def auto_values(
-    size: DataSize, model: str = AUTO, clipping: str = "none", *, updates: bool = True
+    size: DataSize,
+    model: str = AUTO,
+    clipping: str = "none",
+    *,
+    updates: bool = True,
+    noise: bool = False,
 ) -> dict[str, Choice]:
-    """The values of :data:`AUTO_KEYS` for data of this size."""
+    """The values of :data:`AUTO_KEYS` for data of this size.
+
+    Parameters
+    ----------
+    updates, noise : whether a network is trained, and whether sums for heads have noise.
+    """
     sides = " x ".join(map(str, size.shape))
     form = f"images of {sides}" if len(size.shape) > 1 else f"vectors of {sides} numbers"
     points = f"points are {form}"
     fits = _model(size.shape, clips=clipping != "none")
-    if not updates:  # the last layer alone is made: on vectors themselves, or random features
-        fits = "linear" if len(size.shape) == 1 else "random-features"
+    if not updates:  # the last layer alone is made: on vectors themselves, or answers of filters
+        of_images = "random-features" if noise else FITTED_MODEL
+        fits = "linear" if len(size.shape) == 1 else of_images
     chosen = fits if model == AUTO else model
     is_tiny = len(size.shape) == 3 and min(size.shape[:2]) < LEAST_SIDE
     is_gray = size.shape[2:] == (1,) and not is_tiny
@@ -86,7 +97,7 @@ def auto_values(
     without = f"; dp.clipping = {clipping!r} forbids batch norm" if differs else ""
     return {
         "model": Choice(chosen, points + without),
-        "augment": Choice(_augmentation(size.shape), points),
+        "augment": Choice(_augmentation(size.shape, updates=updates), points),
         "batch-size": Choice(batch, count),
         "local-epochs": Choice(epochs, count),
         "learning-rate": Choice(3e-3 if large else 1e-3, f"the model is {chosen}"),
@@ -105,11 +116,13 @@ def _model(shape: tuple[int, ...], *, clips: bool) -> str:
     return "cnn6-quarter" if shape[2] == 3 and max(shape[:2]) <= LARGEST_SIDE else "cnn2"
 
 
-def _augmentation(shape: tuple[int, ...]) -> str:
-    """Views in which images keep their class; gray ones may be letters, which are not mirrored."""
+def _augmentation(shape: tuple[int, ...], *, updates: bool) -> str:
+    """Views in which images keep their class; gray ones may be letters, which are not mirrored, and
+    turned ones help networks alone."""
     if shape[2:] == (3,):
         return "flip"
-    return "affine" if len(shape) == 3 and min(shape[:2]) >= LEAST_SIDE else "none"
+    is_large = len(shape) == 3 and min(shape[:2]) >= LEAST_SIDE
+    return "affine" if is_large and updates else "none"
 
 
 def _steps(points: float | None, least: int, epochs: int) -> tuple[int, int]:
@@ -134,7 +147,8 @@ def with_auto_values(settings: RunConfig, size: DataSize) -> tuple[RunConfig, di
     """Settings without `auto` in :data:`AUTO_KEYS`, and the choices made."""
     clipping = settings[DPSettings].clipping
     method = find_method(settings.method)
-    automatic = auto_values(size, settings.model, clipping, updates=method.updates)
+    noise = settings.makes_heads and settings[HeadSettings].epsilon > 0
+    automatic = auto_values(size, settings.model, clipping, updates=method.updates, noise=noise)
     if settings.local_steps:  # as many epochs as they need
         settings = settings.model_copy(update={"local_epochs": 1})
     missing = unresolved(settings)

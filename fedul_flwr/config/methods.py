@@ -22,7 +22,7 @@ from fedul_flwr.config.method_settings import (
     WeakViewSettings,
 )
 from fedul_flwr.config.sections import DPSettings, HeadSettings
-from fedul_flwr.config.shared import OF_TRAINING
+from fedul_flwr.config.shared import OF_TRAINING, OF_VIEWS
 from fedul_flwr.errors import UserError
 
 DataKind = Literal["unlabeled-sets", "labels", "partly-labeled", "fully-labeled"]
@@ -85,7 +85,9 @@ class Method:
     @property
     def idle(self) -> frozenset[str]:
         """Settings of all methods that have no effect with it."""
-        return frozenset() if self.trains and self.updates else OF_TRAINING
+        if self.trains:
+            return frozenset() if self.updates else OF_TRAINING
+        return OF_TRAINING | OF_VIEWS
 
     @property
     def asks_clients(self) -> bool:

@@ -129,7 +129,7 @@ class HeadSettings(Settings):
     makes one. `auto` is 1 with `fedul-heads`, else 0."""
     refinements: Annotated[int, Field(ge=0, le=2)] = 1
     """Messages after the first in which clients sum again, by posteriors of the model with the head
-    so far under the class shares of a point's set; points without labels may be of any class.
+    so far under the class shares of a point's set; of points without labels a client finds these.
     Method `closed-form` spends a round on each, and the best round is chosen as always."""
     sum: Annotated[
         Literal["masked", "plaintext"], only_with("secure-sum", "off", of=("plaintext",))

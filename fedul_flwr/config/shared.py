@@ -275,9 +275,12 @@ MODEL_NAMES = (
     *("alexnet-like", "cnn2", "cnn4", "cnn6", "cnn6-quarter", "cnn13", "cnn13-plain"),
     *("cnn13-quarter", "cnn-small", "lenet", "linear", "mlp", "mlp-linear"),
     *("random-features", "resnet9"),
-    *("resnet9-quarter", "resnet18", "resnet18-fedul", "resnet18-small", "wrn28-2"),
+    *("resnet9-quarter", "resnet18", "resnet18-fedul", "resnet18-small", "whitened-filters"),
+    "wrn28-2",
 )
 """Names of the built-in models, without loading PyTorch."""
+FITTED_MODEL = "whitened-filters"
+"""The one whose filters follow from a sum over clients."""
 PRETRAINED_MODELS = ("resnet18-fedul",)
 """Built-in models for which torchvision has weights, beside ``torchvision:NAME``."""
 
@@ -407,11 +410,11 @@ class TrainingSettings(DataSettings):
         *(only_with("inputs", kind, of=VIEWS[kind], code=OTHER_KIND) for kind in VIEWS),
         only_with("mixup", of=("mixup",)),
     ] = "auto"
-    """Augmentation of local batches: `rotate` by up to 20 degrees, `flip` left-right,
-    `translate-flip` (by up to 4 pixels, mirrored border), `rotate-flip` (by up to 10 degrees),
-    `affine` (rotated by up to 15 degrees, scaled by 0.9 to 1.1, shifted by up to 2 pixels). For
-    vectors: `noise`, `dropout` or `mixup`, as the next three settings say. Or a function of your
-    own, `package.module:function` (docs/own-method.md)."""
+    """Augmentation of local batches, and in `closed-form` of one view beside each point: `rotate`
+    by up to 20 degrees, `flip` left-right, `translate-flip` (by up to 4 pixels, mirrored border),
+    `rotate-flip` (by up to 10 degrees), `affine` (rotated by up to 15 degrees, scaled by 0.9 to
+    1.1, shifted by up to 2 pixels). For vectors: `noise`, `dropout` or `mixup`, as the next three
+    settings say. Or a function of your own, `package.module:function` (docs/own-method.md)."""
     noise: Annotated[float, Field(ge=0), *_of_vectors("noise")] = 0.2
     """Standard deviation of the Gaussian noise that `augment = "noise"` and strong views add to
     vectors; standardized columns have standard deviation 1."""
@@ -488,9 +491,11 @@ OF_TRAINING = frozenset(
         "optimizer",
     }
     | {"learning-rate", "learning-rate-schedule", "learning-rate-rounds", "learning-rate-patience"}
-    | {"momentum", "weight-decay", "l1", "augment", "noise", "feature-dropout", "mixup", "base"}
+    | {"momentum", "weight-decay", "l1", "mixup", "base"}
 )
 """Settings that have no effect with a method that trains nothing."""
+OF_VIEWS = frozenset({"augment", "noise", "feature-dropout"})
+"""Settings that have none either where clients make no sums of their points."""
 
 
 class SharedSettings(TrainingSettings):

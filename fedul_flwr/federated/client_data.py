@@ -516,8 +516,8 @@ class PartlyLabeledData(ClientData):
         return self.examples.unlabeled
 
     def point_shares(self) -> PointShares:
-        """Labels, and for the other points equal shares of all classes: an owner may have points of
-        classes that none of its labels has."""
+        """Labels, and for the other points equal shares of all classes, of which it may have points
+        without a label."""
         examples, of_labels = self.examples, self.examples.labels[self.labeled]
         rows = np.concatenate([self.labeled, self.unlabeled])
         shares = np.ones((len(rows), self.num_classes))

@@ -74,6 +74,10 @@ HEAD, SUMS, PRIOR, OF = "head", "sums", "prior", "of"
 not summed in secret. Its array; its values: the class priors that the model is trained for, and
 which sums are asked for."""
 
+FILTERS = "filters"
+"""Phase before the first head of a run whose filters follow from a sum: a client sends its array
+:data:`SUMS`, if these are not summed in secret; and the name of the sum."""
+
 HEAD_SCALE = "head-scale"
 """Value of a round before which a head was made: what its logits were multiplied by."""
 

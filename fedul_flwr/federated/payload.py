@@ -33,6 +33,7 @@ from fedul_flwr.federated.messages import (
     DIAGNOSTICS,
     DIGEST,
     END,
+    FILTERS,
     HEAD,
     MASKED,
     METRICS,
@@ -375,7 +376,7 @@ _RECORDS = (ARRAYS, CONFIG, METRICS, DIAGNOSTICS, MASKED, SHARES, PACKED, "contr
 """Records of messages, which a group of arrays cannot be one of."""
 _TRAFFIC = (MODEL, OTHER, "phases", "evaluation")
 """Parts of a round's traffic; a group of arrays is another one, by its name."""
-_PHASES = (DESCRIBE, COLUMNS_PHASE, END, PERSONAL, HEAD, *SUM_PHASES, EVALUATE)
+_PHASES = (DESCRIBE, COLUMNS_PHASE, END, PERSONAL, FILTERS, HEAD, *SUM_PHASES, EVALUATE)
 """Messages with an answer that is the framework's alone."""
 _WHO = ("partition-id", "num-partitions", "own-data", APPROVAL, DIGEST, BECAUSE)
 

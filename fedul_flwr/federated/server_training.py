@@ -8,18 +8,20 @@ from dataclasses import replace
 import numpy as np
 from flwr.app import ArrayRecord
 
-from fedul_flwr.arrays import Arrays, Ints
+from fedul_flwr.arrays import Arrays, Floats, Ints
 from fedul_flwr.config.method_settings import ServerTrainingSettings, SupervisedPartSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.federated.nodes import DataShape
+from fedul_flwr.federated.stages.heads import sums_plan
 from fedul_flwr.learning import lanes
 from fedul_flwr.learning.batch_statistics import norm_statistics
 from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.closed_form import SoftSums, soft_sums
-from fedul_flwr.learning.local import dump_arrays, extract_features, load_arrays, train_local
+from fedul_flwr.learning.filters import patch_sums
+from fedul_flwr.learning.local import dump_arrays, features_of_views, load_arrays, train_local
 from fedul_flwr.learning.plan import LocalPlan, local_plan, rate_factor
 from fedul_flwr.learning.pseudo_labels import scaled_cross_entropy
 from fedul_flwr.learning.task import Batches, BatchLoss, Task, on_logits
@@ -88,9 +90,14 @@ class ServerTrainer:
     def soft_sums(self, arrays: Arrays) -> SoftSums:
         """Sums over the labeled points for a head in closed form."""
         load_arrays(self.model, arrays)
-        data, plan = self._data, local_plan(self._settings)
-        features = extract_features(self.model, data.inputs, data.points, plan)
+        data, plan = self._data, sums_plan(self._settings)
+        rng = stream(self._settings.seed, "server views")
+        features, _ = features_of_views(self.model, data.inputs, data.points, plan, rng)
         return soft_sums(features, np.eye(self._num_classes)[data.labels], stated=True)
+
+    def patch_sums(self, side: int) -> Floats:
+        """Sums over patches of the labeled images, from which filters follow."""
+        return patch_sums(self._data.inputs, self._data.points, side)
 
     def norm_statistics(self, arrays: ArrayRecord) -> tuple[Arrays, int]:
         """Statistics of batch norm over the labeled points, and their number of batches."""

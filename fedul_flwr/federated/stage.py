@@ -359,6 +359,7 @@ _HERE = "fedul_flwr.federated.stages"
 STAGES = (
     f"{_HERE}.columns:ColumnScaling",
     f"{_HERE}.class_priors:ClassPriors",
+    f"{_HERE}.filters:Filters",
     f"{_HERE}.heads:Heads",
     f"{_HERE}.server_training:ServerTraining",
     f"{_HERE}.plateau:Plateau",

@@ -439,7 +439,7 @@ def evaluation_batches(
     points: NDArray[np.int64],
     batch_size: int,
     plan: LocalPlan | None = None,
-    views: np.random.Generator | None = None,
+    views: Draws | None = None,
 ) -> Iterator[Tensor]:
     """All ``points`` in order, as inputs; with ``views`` augmented by ``plan.augment``."""
     for start in range(0, len(points), batch_size):

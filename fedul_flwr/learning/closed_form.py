@@ -9,6 +9,7 @@ A mean of last layers drifts where clients lack classes, and a head from sums do
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
@@ -23,6 +24,8 @@ MOST_FEATURES = 4096
 """Largest d: sums have d (d + 1) / 2 numbers, and the head takes eigenvalues of a d x d matrix."""
 ABSENT = -1e4
 """Bias of a class that no point has."""
+EM_STEPS = 50
+"""Steps in which a client finds its class shares."""
 LEAST_SHARE = 1e-12
 """Relative size of eigenvalues and of class masses that count as 0."""
 ROUNDING = 1e-14
@@ -104,7 +107,7 @@ def soft_sums(features: NDArray[np.floating], soft: Floats, *, stated: bool) -> 
 
     Parameters
     ----------
-    features : ``(n, d)``.
+    features : ``(n, d)``, or ``(n, V, d)`` of V views of each point, which count 1 / V each.
     soft : ``(n, K)``, soft labels, rows that add up to 1.
     stated : whether soft labels do not depend on the features of their point, as labels and class
         shares of sets.
@@ -120,7 +123,9 @@ def soft_sums(features: NDArray[np.floating], soft: Floats, *, stated: bool) -> 
     # Shares of a file add up to 1 within a tolerance, which times x xᵀ far from 0 is much.
     soft = soft / soft.sum(axis=1, keepdims=True)
     gram = soft.T @ soft if stated else np.diag(soft.sum(axis=0))
-    return SoftSums(gram, soft.T @ x, x.T @ x)
+    views = x if x.ndim == 3 else x[:, None]
+    flat = views.reshape(-1, x.shape[-1])
+    return SoftSums(gram, soft.T @ views.mean(axis=1), flat.T @ flat / views.shape[1])
 
 
 def posteriors(logits: NDArray[np.floating], shares: Floats, prior: Floats | None = None) -> Floats:
@@ -138,6 +143,32 @@ def posteriors(logits: NDArray[np.floating], shares: Floats, prior: Floats | Non
             scores -= np.log(prior)
     scores = np.exp(scores - scores.max(axis=1, keepdims=True))
     return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+
+
+def posteriors_by_em(
+    logits: NDArray[np.floating], counts: Floats, prior: Floats, num_features: int
+) -> Floats:
+    """Soft labels ``(n, K)`` of one client's points, whose class shares follow from themselves.
+
+    Shares are π = (c + 1 + Σ r) / their sum, with label counts c: the mean under a flat Dirichlet
+    prior, and a step of EM (Saerens et al. 2002). So a client of two classes has nearly no others,
+    and one of all classes may have labels of two. Log-likelihoods of d features, which depend on
+    each other, are divided by √d / 3: else points say too surely of which class they are.
+
+    Parameters
+    ----------
+    logits : ``(n, K)``, of a model for the class priors ``prior`` ``(K,)``.
+    counts : ``(K,)``, the client's labels of each class.
+    num_features : d.
+    """
+    with np.errstate(divide="ignore"):
+        scores = np.asarray(logits, np.float64) - np.log(prior)
+    scores /= max(1.0, math.sqrt(num_features) / 3)
+    soft = np.tile((counts + 1) / (counts + 1).sum(), (len(scores), 1))
+    for _ in range(EM_STEPS):
+        masses = counts + 1 + soft.sum(axis=0)
+        soft = posteriors(scores, np.tile(masses / masses.sum(), (len(scores), 1)))
+    return soft
 
 
 class Gaussians(NamedTuple):
@@ -243,3 +274,11 @@ def condition(gram: Floats) -> float:
     present = masses > LEAST_SHARE * gram.sum()
     values = np.linalg.eigvalsh(gram[np.ix_(present, present)])
     return float(values[-1] / values[0]) if values[0] > LEAST_SHARE * values[-1] else np.inf
+
+
+def balanced(gram: Floats) -> Floats:
+    """A gram with each class scaled to A_kk = 1, whose condition is 1 for labels, however rare a
+    class is."""
+    roots = np.sqrt(np.maximum(np.diag(gram), 0))
+    roots[roots == 0] = 1
+    return np.asarray(gram / np.outer(roots, roots))

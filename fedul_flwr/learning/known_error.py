@@ -108,53 +108,58 @@ class LeaveOneOut(NamedTuple):
         In the span of a point x (about m) and the class means about m everything is known by inner
         products under C⁻¹. Without the point, mean k is μ_k + u_k (Σ_j r_j μ_j - x) with
         u = (A - r rᵀ)⁻¹ r, and the covariance loses x xᵀ / n and gains what the means explain less:
-        both in that span, so that its inverse there follows by a K + 1 x K + 1 system.
+        both in that span, so that its inverse there follows by a K + 1 x K + 1 system. Of a point
+        with V views x is their mean, and x xᵀ that of theirs: the system is one of K + V.
 
         Parameters
         ----------
-        features : ``(n, d)``.
+        features : ``(n, d)`` or ``(n, V, d)``, of which the first view is judged.
         soft : ``(n, K)``, with which each point is in the sums.
         weight : ``(K, d)``, of the head.
         stated : as of :func:`fedul_flwr.learning.closed_form.soft_sums`.
         """
         x = np.asarray(features, np.float64) - self.mean
-        lengths = np.einsum("np,np->n", *[x @ self.sketch] * 2) / self.sketch.shape[1]
+        x = x if x.ndim == 3 else x[:, None]
+        sketched = x @ self.sketch
+        inner = sketched @ sketched.transpose(0, 2, 1) / self.sketch.shape[1]
         parts = range(0, len(x), _AT_ONCE)
         of_parts = [
-            self._of_part(lengths[part], x[part] @ weight.T, soft[part], stated=stated)
+            self._of_part(inner[part], x[part] @ weight.T, soft[part], stated=stated)
             for part in (slice(start, start + _AT_ONCE) for start in parts)
         ]
         return np.concatenate([np.empty((0, len(self.gram))), *of_parts]) + self.offset
 
-    def _of_part(self, lengths: Floats, to_means: Floats, soft: Floats, *, stated: bool) -> Floats:
-        """Logits but for the offset, of points by their length and products with the means."""
-        count, classes = soft.shape
+    def _of_part(self, inner_x: Floats, to_means: Floats, soft: Floats, *, stated: bool) -> Floats:
+        """Logits but for the offset, of points by products of views ``(n, V, V)``, and of these
+        with the means ``(n, V, K)``."""
+        count, views, classes = to_means.shape
         total, masses = float(self.gram.sum()), self.gram.sum(axis=1)
-        # Rows: means without the point, as combinations of the point and the means.
-        means = np.zeros((count, classes, classes + 1))
+        # Rows: means without the point, as combinations of its views and the means.
+        means = np.zeros((count, classes, views + classes))
         diagonal = np.arange(classes)
-        means[:, diagonal, diagonal + 1] = 1
+        means[:, diagonal, views + diagonal] = 1
         if stated:
             regular = np.linalg.inv(self.gram + np.eye(classes))
             u = soft @ regular
             u /= (1 - np.einsum("nk,nk->n", u, soft))[:, None]
-            means[:, :, 0] -= u
-            means[:, :, 1:] += u[:, :, None] * soft[:, None, :]
+            means[:, :, :views] -= u[:, :, None] / views
+            means[:, :, views:] += u[:, :, None] * soft[:, None, :]
         else:
             u = soft / (masses + 1 - soft)
-            means[:, :, 0] -= u
-            means[:, diagonal, diagonal + 1] += u
+            means[:, :, :views] -= u[:, :, None] / views
+            means[:, diagonal, views + diagonal] += u
         others = np.maximum(masses - soft, 0) / (total - 1)
         change = -np.einsum("nk,nki,nkj->nij", others, means, means)
-        change[:, diagonal + 1, diagonal + 1] += masses / (total - 1)
-        change[:, 0, 0] -= 1 / (total - 1)
+        change[:, views + diagonal, views + diagonal] += masses / (total - 1)
+        change[:, range(views), range(views)] -= 1 / (views * (total - 1))
         change *= 1 - self.part
-        inner = np.empty((count, classes + 1, classes + 1))
-        inner[:, 0, 0] = lengths
-        inner[:, 0, 1:] = inner[:, 1:, 0] = to_means
-        inner[:, 1:, 1:] = self.inner
+        inner = np.empty((count, views + classes, views + classes))
+        inner[:, :views, :views] = inner_x
+        inner[:, :views, views:] = to_means
+        inner[:, views:, :views] = to_means.transpose(0, 2, 1)
+        inner[:, views:, views:] = self.inner
         # (C + U E Uᵀ)⁻¹ between columns of U, of inner products G under C⁻¹, is (I + G E)⁻¹ G.
-        without = np.linalg.solve(np.eye(classes + 1) + inner @ change, inner)
+        without = np.linalg.solve(np.eye(views + classes) + inner @ change, inner)
         along = np.einsum("nkj,nj->nk", means, without[:, :, 0])
         squares = np.einsum("nki,nij,nkj->nk", means, without, means)
         return np.asarray(along - squares / 2)

@@ -22,13 +22,13 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from fedul_flwr.arrays import Arrays
+from fedul_flwr.arrays import Arrays, Floats
 from fedul_flwr.config.base import load_reference, user_code, without_exit
 from fedul_flwr.config.shared import OPTIMIZERS
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning import lanes
-from fedul_flwr.learning.batches import evaluation_batches, gather, to_input
+from fedul_flwr.learning.batches import Draws, evaluation_batches, gather, to_input
 from fedul_flwr.learning.device import (
     move_model,
     reuse_all_memory,
@@ -390,7 +390,7 @@ def predict_logits(
     stored: Inputs,
     points: NDArray[np.int64],
     plan: LocalPlan | None = None,
-    views: np.random.Generator | None = None,
+    views: Draws | None = None,
     *,
     repeatable: bool = True,
 ) -> Tensor:
@@ -433,7 +433,7 @@ def features_and_logits(
     stored: Inputs,
     points: NDArray[np.int64],
     plan: LocalPlan | None = None,
-    views: np.random.Generator | None = None,
+    views: Draws | None = None,
 ) -> tuple[NDArray[np.float32], Tensor]:
     """Features ``(n, d)`` and outputs ``(n, K)`` of rows ``points`` of ``stored``, in one pass.
 
@@ -454,12 +454,37 @@ def features_and_logits(
     return torch.cat(batches).float().cpu().numpy(), logits
 
 
+class _Always:
+    """Draws that mirror every image."""
+
+    def random(self, size: int) -> Floats:
+        return np.zeros(size)
+
+
+def features_of_views(
+    model: nn.Module,
+    stored: Inputs,
+    points: NDArray[np.int64],
+    plan: LocalPlan,
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.float32], Tensor]:
+    """Features ``(n, V, d)`` of points and of a view of each, and outputs ``(n, K)`` of points.
+
+    The view is drawn by ``plan.augment``, with which V is 2; ``flip`` mirrors every image.
+    """
+    features, logits = features_and_logits(model, stored, points, plan)
+    if plan.augment == "none":
+        return features[:, None], logits
+    views = cast(Draws, _Always()) if plan.augment == "flip" else rng
+    return np.stack([features, extract_features(model, stored, points, plan, views)], 1), logits
+
+
 def extract_features(
     model: nn.Module,
     stored: Inputs,
     points: NDArray[np.int64],
     plan: LocalPlan | None = None,
-    views: np.random.Generator | None = None,
+    views: Draws | None = None,
 ) -> NDArray[np.float32]:
     """Features ``(n, d)`` of rows ``points`` of ``stored``: see :func:`features_and_logits`."""
     return features_and_logits(model, stored, points, plan, views)[0]

@@ -19,6 +19,7 @@ from fedul_flwr.models import cnns, resnets
 from fedul_flwr.models.mlp import linear, mlp, mlp_linear
 from fedul_flwr.models.parts import EXTENSIONS, random_features
 from fedul_flwr.models.resnets import PREFIX, TorchvisionModel
+from fedul_flwr.models.whitened_filters import whitened_filters
 
 Builder = Callable[[InputShape, int], nn.Module]
 
@@ -42,6 +43,7 @@ MODELS: dict[str, Builder] = {
     "resnet18": resnets.resnet18,
     "resnet18-fedul": resnets.resnet18_fedul,
     "resnet18-small": resnets.resnet18_small,
+    "whitened-filters": whitened_filters,
     "wrn28-2": resnets.wrn28_2,
 }
 """Built-in architectures; each maps ``(n, channels, height, width)`` to ``(n, K)`` logits."""

@@ -67,6 +67,22 @@ def test_gray_images_have_more_epochs_in_as_many_steps(points: float | None, epo
 
 
 @pytest.mark.parametrize(
+    ("shape", "noise", "model", "augment"),
+    [
+        ((30,), False, "linear", "none"),
+        ((28, 28, 1), False, "whitened-filters", "none"),
+        ((28, 28, 1), True, "random-features", "none"),
+        ((32, 32, 3), False, "whitened-filters", "flip"),
+    ],
+)
+def test_what_trains_nothing_has_fixed_features(
+    shape: tuple[int, ...], noise: bool, model: str, augment: str
+) -> None:
+    chosen = auto_values(replace(DIGITS, shape=shape), updates=False, noise=noise)
+    assert (chosen["model"].value, chosen["augment"].value) == (model, augment)
+
+
+@pytest.mark.parametrize(
     ("shape", "model", "augment"),
     [
         ((30,), "mlp", "none"),

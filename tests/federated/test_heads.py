@@ -18,6 +18,8 @@ from fedul_flwr.federated.stages.heads import HeadNoise, check_sums
 from fedul_flwr.learning.closed_form import soft_sums
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.strategies.closed_form import SetsClient
+from tests.support.learnable_owners import NO_DATA, write_sets
+from tests.support.lying_server import Owners
 from tests.support.refusals import refuses
 from tests.support.runs import (
     assert_same_run,
@@ -139,6 +141,12 @@ def test_clients_may_have_points_of_classes_that_no_label_of_theirs_has(
     assert refined < first + 1  # if points counted for the classes of labels alone: 12 to 16
 
 
+def test_clients_of_few_classes_say_so_of_points_without_a_label(settings: Settings) -> None:
+    two = {"pathological.classes-per-client": 2, "labels.total": 60, "model": "whitened-filters"}
+    first, refined = errors(train(settings(**{**OF_LABELS, **two}), 5))
+    assert refined < first - 3
+
+
 def test_given_clients_that_lack_classes_then_the_last_round_mends_the_mean_of_heads(
     settings: Settings,
 ) -> None:
@@ -206,8 +214,8 @@ def test_noise_is_that_of_the_analytic_gaussian_mechanism(settings: Settings) ->
 def test_given_noise_then_one_point_changes_the_sums_by_the_sensitivity_at_most() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
-        x, r = rng.normal(size=(1, 6)), rng.dirichlet(np.full(4, 0.2), 1)
-        x /= np.linalg.norm(x)
+        x, r = rng.normal(size=(1, 2, 6)), rng.dirichlet(np.full(4, 0.2), 1)  # of two views
+        x /= np.linalg.norm(x, axis=-1, keepdims=True)
         for stated in (True, False):
             change = np.linalg.norm(soft_sums(x, r, stated=stated).flat())
             assert change <= HeadNoise.SENSITIVITY + 1e-12
@@ -238,6 +246,24 @@ def test_given_much_privacy_budget_then_digits_are_still_learned(
     assert summary(run)["releases"] == 2
 
 
+@pytest.mark.parametrize(
+    ("augment", "differs"), [("none", False), ("affine", True), ("rotate", True)]
+)
+def test_views_by_augment_stand_beside_the_points(
+    augment: str, differs: bool, settings: Settings
+) -> None:
+    options = {**CLOSED, "augment": augment, "model": "whitened-filters"}
+    plain, masked, viewed = (
+        train(settings(**{**options, **more}), 3)
+        for more in ({"augment": "none"}, {}, {"closed-form.sum": "plaintext"})
+    )
+    assert errors(masked) == errors(viewed)
+    weights = [last_model(run)["1.weight"] for run in (plain, masked)]
+    assert np.allclose(*weights, rtol=1e-3, atol=1e-3) != differs
+    about = summary(masked)  # its points are taken out with their views
+    assert about["known_error"] > metrics(masked)[-1]["test_error"] - 5
+
+
 # What is refused
 
 
@@ -258,6 +284,11 @@ def test_given_much_privacy_budget_then_digits_are_still_learned(
             "setting-without-effect",
         ),
         ({**QUICK, "closed-form.every": 1}, 3, "setting-without-effect"),
+        (
+            {**CLOSED, "closed-form.epsilon": 1.0, "augment": f"{__name__}:shifted"},
+            3,
+            "setting-breaks-privacy",
+        ),
         ({**HEADED, "base": "local", "evaluate": "local"}, 3, "setting-without-effect"),
         (
             {**QUICK, "method": "fedmatch", "head": "closed-form", "closed-form.every": 1},
@@ -271,6 +302,33 @@ def test_what_cannot_be_right_is_refused(
 ) -> None:
     with refuses(code):
         train(settings(**options), clients)
+
+
+@pytest.mark.parametrize(("apart", "warns"), [(3e-4, None), (0.02, True), (None, False)])
+def test_class_shares_that_are_nearly_alike_are_refused_or_named(
+    apart: float | None,
+    warns: bool | None,
+    settings: Settings,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def write_alike(folder: Path, seed: int) -> None:
+        write_sets(folder, seed)
+        if apart is None:
+            return
+        shares = 1 / 3 + apart * (np.eye(3)[np.arange(4) % 3] - 1 / 3)
+        rows = [f"month-{m}," + ",".join(map(repr, row.tolist())) for m, row in enumerate(shares)]
+        (folder / "priors.csv").write_text("\n".join(["set,first,second,third", *rows]))
+
+    owners = Owners(tmp_path, 3, write_alike)
+    options = {**NO_DATA, "method": "closed-form", "model": "linear", "test_prior": "uniform"}
+    run = settings(**options, selection="last")
+    if warns is None:
+        with refuses("priors-rank"):
+            train(run, 3, client_app=owners.app)
+    else:
+        train(run, 3, client_app=owners.app)
+        assert (heads._HARDLY_APART in {record.msg for record in caplog.records}) == warns
 
 
 def part_of(client: Any, of: str, content: Content) -> Any:

@@ -49,11 +49,15 @@ def sets_of_points(sets: int = 12, size: int = 25, seed: int = 0) -> tuple[Any, 
 
 @pytest.mark.parametrize("stated", [True, False])
 @pytest.mark.parametrize("offset", [0.0, 100.0])
+@pytest.mark.parametrize("views", [1, 2, 3])
 def test_each_points_logits_are_those_of_the_head_of_all_others(
-    stated: bool, offset: float
+    stated: bool, offset: float, views: int
 ) -> None:
     x, _, soft = sets_of_points()
-    x += offset
+    x = x[:, None] + offset
+    of_views = np.random.default_rng(2).normal(size=(len(x), views, FEATURES)) * 0.5
+    of_views[:, 0] = 0
+    x = x + of_views
     if not stated:
         soft = posteriors(np.random.default_rng(1).normal(size=soft.shape), soft)
     sums = soft_sums(x, soft, stated=stated)
@@ -67,12 +71,13 @@ def test_each_points_logits_are_those_of_the_head_of_all_others(
     exact = one._replace(sketch=vectors / np.sqrt(values) * math.sqrt(FEATURES))
     logits = exact.logits(x, soft, weight, stated=stated)
     for number in range(0, len(x), 7):
-        r, point = soft[number], x[number]
+        r, of_point = soft[number], x[number]
+        point = of_point.mean(axis=0)
         gram = np.outer(r, r) if stated else np.diag(r)
         parts = sums.gram - gram, sums.sums - np.outer(r, point)
-        others = SoftSums(*parts, sums.second - np.outer(point, point))
+        others = SoftSums(*parts, sums.second - of_point.T @ of_point / views)
         head, bias = linear_head(fit_gaussians(others), PRIOR, part)
-        brute = head @ point + bias
+        brute = head @ of_point[0] + bias
         # Up to what all classes share, and to how shrinkage moves, of the order of 1 / n.
         wanted, made = brute - brute[0], logits[number] - logits[number][0]
         np.testing.assert_allclose(made, wanted, atol=0.05, rtol=0.02)

@@ -54,14 +54,17 @@ def check_body(client: Any, arrays: Arrays, last: Collection[str]) -> None:
     """Refuse features that the server may have chosen, for sums of an owner who wants protection.
 
     A network made for it asks inside every sum which owner has a certain point. Where nothing is
-    trained, an owner knows it: drawn from the run's seed, or approved by its digest. The last layer
-    is apart, as no feature depends on it.
+    trained, an owner knows it: drawn from the run's seed, or approved by its digest. Filters from a
+    sum it makes anew of the moments that come with them, which it bounds. The last layer is apart,
+    as no feature depends on it.
 
     Parameters
     ----------
     client : a :class:`fedul_flwr.federated.client.Client`.
     last : names of the last layer's arrays.
     """
+    from fedul_flwr.learning.filters import are_moments, names_in, with_moments
+
     node, settings = client.node, client.settings
     if not (node.check_models or node.require_secure_sum):
         return
@@ -69,6 +72,11 @@ def check_body(client: Any, arrays: Arrays, last: Collection[str]) -> None:
     if digest in node.approved_starts.split(","):
         return
     first = _first_weights(settings, client.data.model_shape, client.data.num_classes)
+    if names := names_in(first):
+        moments = arrays[names[1]]
+        if not are_moments(moments):
+            raise _refusal(settings, digest, "has filters of patches that no images have")
+        first = with_moments(first, moments)
     body = first.keys() - {*last}
     # Processors differ in last digits; filters made for a picture are far away.
     if not all(np.allclose(first[name], arrays[name], rtol=1e-4, atol=1e-5) for name in body):

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from logging import WARNING
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from flwr.app import ArrayRecord
+from flwr.common import log
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
@@ -23,6 +25,7 @@ from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import HeadSettings
 from fedul_flwr.data.class_priors import floored, uniform_prior
+from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.split import label_scenario
 from fedul_flwr.data.types import Content, Inputs, InputShape, Value, count, numbers
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, TooFewLeftError, UserError
@@ -45,11 +48,13 @@ from fedul_flwr.learning.closed_form import (
     MOST_FEATURES,
     Gaussians,
     SoftSums,
+    balanced,
     condition,
     default_shrinkage,
     fit_gaussians,
     head_of_spectrum,
     posteriors,
+    posteriors_by_em,
     shrunk_spectrum,
     soft_sums,
     sums_size,
@@ -62,9 +67,19 @@ from fedul_flwr.secure.words import FIXED, FIXED_BITS
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from fedul_flwr.learning.plan import LocalPlan
+
 COARSEST = 1e4
 """Fewest steps of a masked sum in the sum of a feature's squares about its class means."""
 
+
+LARGE_CONDITION, MOST_CONDITION = 1e3, 1e5
+"""Conditions of class shares with which classes are told apart badly, and like by chance: digits
+of which 10 % are wrong with a condition of 15 have 50 % and 85 %."""
+_HARDLY_APART = (
+    "Round %s: the class shares of all sets together hardly tell the classes apart (condition "
+    "%.2g), no better than %.0f labels would: sets that differ more in their classes would help."
+)
 
 HEADS = ("head", "refined-head", "twice-refined-head")
 """Names of the sums of a round: by what is stated of points, by posteriors, and again."""
@@ -93,6 +108,11 @@ def client_sums(client: Any, content: Content) -> Floats:
     shares = points.shares[chosen]
     features, logits = features_of(client, content.arrays, points.inputs, points.points[chosen])
     soft = shares if stated else posteriors(logits.double().numpy(), shares, prior)
+    rest = ~points.stated[chosen]
+    # With noise a point's soft label must not depend on other points.
+    if rest.any() and not settings[HeadSettings].epsilon:
+        counts, of_rest = shares[~rest].sum(axis=0), logits[rest].double().numpy()
+        soft[rest] = posteriors_by_em(of_rest, counts, prior, features.shape[-1])
     if not settings[HeadSettings].epsilon:
         return soft_sums(features, soft, stated=stated).flat()
     noise = HeadNoise(settings)
@@ -103,9 +123,9 @@ def client_sums(client: Any, content: Content) -> Floats:
 def features_of(
     client: Any, arrays: Arrays, inputs: Inputs, points: Ints
 ) -> tuple[NDArray[np.float32], Tensor]:
-    """Features ``(n, d)`` and logits ``(n, K)`` of a client's points by a model from the server."""
-    from fedul_flwr.learning.local import features_and_logits, load_arrays
-    from fedul_flwr.learning.plan import local_plan
+    """Features ``(n, V, d)`` of a client's points and views of them, and logits ``(n, K)``, by a
+    model from the server."""
+    from fedul_flwr.learning.local import features_of_views, load_arrays
 
     try:
         load_arrays(client.model, arrays)
@@ -113,7 +133,16 @@ def features_of(
         raise UserError(f"The server's model is another one: {error}.", "model-mismatch") from None
     head = head_names(client.settings, client.data.model_shape, client.num_classes)
     check_body(client, arrays, head)
-    return features_and_logits(client.model, inputs, points, local_plan(client.settings))
+    rng = stream(client.settings.seed, "views", client.node.partition_id)  # the same in each sum
+    return features_of_views(client.model, inputs, points, sums_plan(client.settings), rng)
+
+
+def sums_plan(settings: RunConfig) -> LocalPlan:
+    """How features are computed for sums: of views, too, where no network has learned of them."""
+    from fedul_flwr.learning.plan import local_plan
+
+    plan = local_plan(settings)
+    return replace(plan, augment="none") if find_method(settings.method).updates else plan
 
 
 class HeadNoise:
@@ -142,10 +171,10 @@ class HeadNoise:
     def add(self, features: NDArray[Any], soft: Floats, *, stated: bool) -> Floats:
         """A client's sums, flat, of features cut to the norm, with its part of the noise."""
         x = np.asarray(features, np.float64) / self._norm
-        x /= np.maximum(1, np.linalg.norm(x, axis=1, keepdims=True))
+        x /= np.maximum(1, np.linalg.norm(x, axis=-1, keepdims=True))
         flat = soft_sums(x, soft, stated=stated).flat()
         flat += self.part * fresh_gaussians(len(flat))
-        sums = SoftSums.of_flat(flat, soft.shape[1], x.shape[1])
+        sums = SoftSums.of_flat(flat, soft.shape[1], x.shape[-1])
         scaled = SoftSums(sums.gram, sums.sums * self._norm, sums.second * self._norm**2)
         return scaled.flat()
 
@@ -246,6 +275,18 @@ def _require_scale(covariance: Floats, points: float) -> None:
         )
 
 
+def too_few(error: TooFewLeftError) -> UserError:
+    """The refusal of a sum that too few clients are in."""
+    why = f"{error} With 'plaintext' the server reads each client's sums"
+    return setting_error("closed-form.sum", "masked", why, "too-few-clients")
+
+
+def asks_clients(settings: RunConfig) -> bool:
+    """Whether clients can say anything of their points' classes."""
+    asks = find_method(settings.method).asks_clients
+    return asks and label_scenario(settings) != "server"
+
+
 def last_layer(settings: RunConfig, shape: InputShape, num_classes: int) -> tuple[str, nn.Linear]:
     """The last linear layer of a run's model, whose weight is an array, and the weight's name."""
     from fedul_flwr.models.parts import feature_layer
@@ -293,7 +334,7 @@ class AtServer(ServerStage):
         """Make the round's model, where nothing is trained in it."""
         self._scale = None
         if self.is_alone(round.number):
-            if self.asks_clients:
+            if asks_clients(self.settings):
                 self.strategy.registration.update(round.grid)
             round.made = self._with_head(round)
 
@@ -335,11 +376,6 @@ class AtServer(ServerStage):
         every = self._every
         return every > 0 and round_number > 1 and (round_number - 1) % every == 0
 
-    @property
-    def asks_clients(self) -> bool:
-        """Whether clients can say anything of their points' classes."""
-        return self._method.asks_clients and label_scenario(self.settings) != "server"
-
     def about(self) -> Mapping[str, Any]:
         """What is known of the privacy of sums; empty without noise."""
         if not self._options.epsilon:
@@ -379,18 +415,21 @@ class AtServer(ServerStage):
                 raise NothingToLearnError(
                     f"Round {round_number}: nobody has a label or a set, of which a head follows."
                 )
-            about["head-points"] = sums.num_points
+            about["head-points"], gaussians = sums.num_points, fit_gaussians(sums)
             if turn == HEADS[0]:
                 about["head-condition"] = condition(sums.gram)
-                if not np.isfinite(about["head-condition"]):
+                number = condition(balanced(sums.gram))
+                if not number <= MOST_CONDITION:
                     raise UserError(
-                        "The class shares of all sets together do not tell the classes apart, and "
-                        "no head follows from them: sets have to differ more, or be more.",
+                        "The class shares of all sets together do not tell the classes apart "
+                        f"(condition {number:.2g}, at most {MOST_CONDITION:.0e}), and no head "
+                        "follows from them: sets have to differ more.",
                         "priors-rank",
                     )
+                if number > LARGE_CONDITION:
+                    log(WARNING, _HARDLY_APART, round_number, number, gaussians.effective)
             if prior is None:
                 prior = floored(sums.masses)
-            gaussians = fit_gaussians(sums)
             stated = self._options.shrinkage
             part = default_shrinkage(gaussians) if stated == AUTO else stated
             if self.settings.sums_heads:
@@ -424,14 +463,15 @@ class AtServer(ServerStage):
         stated = uniform_prior(classes) if prior is None else prior
         values: dict[str, Any] = {PRIOR: stated.tolist(), "server-round": round_number}
         total, number = np.zeros(sums_size(classes, features)), 0
-        clients = self._registry.present(self._registry.clients) if self.asks_clients else []
+        clients = (
+            self._registry.present(self._registry.clients) if asks_clients(self.settings) else []
+        )
         if clients and self.settings.sums_heads:
             try:
                 collect = self.strategy.sums.collect
                 total, left = collect(grid, turn, clients, len(total), model, values)
             except TooFewLeftError as error:
-                why = f"{error} With 'plaintext' the server reads each client's sums"
-                raise setting_error("closed-form.sum", "masked", why, "too-few-clients") from error
+                raise too_few(error) from error
             number = len(left)
             announced = sum(map(self._registry.points, left))
             if not self.settings[HeadSettings].epsilon:  # noise may say anything
@@ -483,6 +523,13 @@ class Heads(Stage):
     def is_on(cls, settings: RunConfig) -> bool:
         """With settings of heads."""
         return settings.makes_heads
+
+    @classmethod
+    def validate(cls, settings: RunConfig) -> None:
+        """Refuse views of somebody's own where what one point adds is to be bounded."""
+        if ":" in settings.augment and settings[HeadSettings].epsilon:
+            why = "with closed-form.epsilon a view must follow from its point alone"
+            raise setting_error("augment", settings.augment, why, "setting-breaks-privacy")
 
     @classmethod
     def sends(cls, settings: RunConfig) -> Declared:

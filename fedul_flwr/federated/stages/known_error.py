@@ -115,12 +115,13 @@ class AtClient(ClientStage):
         names = head_names(self.settings, client.data.model_shape, client.num_classes)
         model = {name: array for name, array in arrays.items() if name not in _BESIDE}
         points, prior = client.point_shares(), numbers(content, PRIOR)
-        shares = points.shares[points.stated]
-        features, whole = features_of(client, model, points.inputs, points.points[points.stated])
-        logits = whole.double().numpy()
-        soft, is_first = shares, bool(content.values[_STATED])
+        is_first = bool(content.values[_STATED])
+        summed = points.stated if is_first else points.shares.any(axis=1)  # as for the head
+        features, whole = features_of(client, model, points.inputs, points.points[summed])
+        features, shares = features[points.stated[summed]], points.shares[points.stated]
+        logits, soft = whole.double().numpy()[points.stated[summed]], shares
         if not is_first:
-            before = features @ arrays[_WEIGHT].T.astype(np.float64) + arrays[_BIAS]
+            before = features[:, 0] @ arrays[_WEIGHT].T.astype(np.float64) + arrays[_BIAS]
             soft = posteriors(before, shares, prior)
         one = LeaveOneOut.of_arrays(arrays, float(numbers(content, _PART)[0]))
         weight = model[names[0]].astype(np.float64)
