@@ -29,6 +29,7 @@ ROWS = {
         "method": "closed-form-labels",
         "labels.fraction": 1.0,
         "num-rounds": 2,
+        "augment": "none",
     },
 }
 
