@@ -113,7 +113,8 @@ clean:
 
 docs: $(STAMP)
 	$(BIN)/python -m docs.hooks.settings > docs/settings.md
-	$(BIN)/python -m docs.hooks.tables
+	$(BIN)/python -m docs.hooks.results > docs/results.md
+	$(BIN)/python -m docs.hooks.coverage > docs/coverage.md
 
 # Versions and hashes of what the Dockerfile installs, but for PyTorch; Flower depends on uv.
 IMAGE := --extra hub --extra paper-protocols --extra prometheus --extra torchvision --extra xclp

@@ -1,8 +1,10 @@
-"""Write ``docs/tables.md``: all tables of ``results/``, with a plot for some of them.
+"""Print tables of ``results/`` as Markdown, with their searches.
 
-``python -m docs.hooks.tables`` does it, in the folder of the repository. A test compares the page.
+``python -m docs.hooks.tables [NAME …]`` does it, in the folder of the repository: of the tables
+that are named, such as ``fedul/table-1``, or of all.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from fedul_flwr.config.user_files import read_text
 from fedul_flwr.data.run_files.store import DIRTY
-from fedul_flwr.data.safe_files import write_atomically
-from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.metrics import METRICS
 from fedul_flwr.experiments.paper_table import (
     KINDS,
@@ -25,57 +22,24 @@ from fedul_flwr.experiments.paper_table import (
     figures,
     named,
     rank_rows,
-    rival_tests,
     texts,
 )
 from fedul_flwr.experiments.reproduction import check_runs
 from fedul_flwr.experiments.runs_file import RunsFile
 from fedul_flwr.experiments.search_space import label
-from fedul_flwr.experiments.statistics import common_rounds
 from fedul_flwr.experiments.studies import best_of, chosen_settings, read_studies, state_of
 from fedul_flwr.experiments.table import Table, read_table, table_names
 from fedul_flwr.experiments.text_tables import markdown_table, markdown_text
-from fedul_flwr.experiments.trial_plan import Overrides
-from fedul_flwr.results.figure_style import (
-    COLORS,
-    GRAY,
-    draw_svg,
-    legend_below,
-    new_figure,
-    plain,
-    scale_errors,
-    set_title,
-    style,
-)
 
-PAGE = Path("docs/tables.md")
-BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 _CRITERIA = {"validation": "validation error (%)", "heldout": "held-out loss"}
 
 
-def render(experiments: Path, folder: Path, page: Path = PAGE) -> None:
-    """Write all tables between the markers of the page, and the plots; start a missing page."""
-    text = read_text(page)
-    if text is None:
-        text = f"# Tables\n\n{BEGIN}\n{END}\n"
-    before, has_begin, rest = text.partition(BEGIN)
-    _, has_end, after = rest.partition(END)
-    if not (has_begin and has_end):
-        raise UserError(
-            f"{page} needs the lines {BEGIN} and {END}; the tables go between them.",
-            "result-file-wrong",
-        )
-    tables = [Stored.read(read_table(experiments, one), folder) for one in table_names(experiments)]
-    tables.sort(key=lambda table: not table.kinds)  # those with results first
-    markdown = "\n".join("\n".join(table.section()) for table in tables)
-    page.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(page, f"{before}{BEGIN}\n\n{markdown}\n{END}{after}")
-    for table in tables:
-        if kind := table.plotted():
-            figure = column_figure(table.table, table.table.picture, kind, table.of_kind(kind))
-            target = page.parent / table.plot_file()
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(target, draw_svg(figure))
+def rendered(experiments: Path, folder: Path, names: Sequence[str] = ()) -> str:
+    """The named tables with the runs of a folder, or all of them: those with runs first."""
+    of_all = [read_table(experiments, one) for one in names or table_names(experiments)]
+    tables = [Stored.read(table, folder) for table in of_all]
+    tables.sort(key=lambda table: not table.kinds)
+    return "\n".join("\n".join(table.section()) for table in tables)
 
 
 @dataclass(frozen=True)
@@ -103,17 +67,6 @@ class Stored:
         """Its runs of a kind."""
         return self.runs[(self.runs["size"] == kind[0]) & (self.runs["tuned"] == kind[1])]
 
-    def plotted(self) -> Kind | None:
-        """The runs for the plot: tuned ones first, then full before quick; None without any."""
-        for kind in sorted(self.kinds, key=lambda kind: (not kind[1], kind[0] == "quick")):
-            if self.table.picture and mean_curves(self.table.picture, self.of_kind(kind)):
-                return kind
-        return None
-
-    def plot_file(self) -> Path:
-        """File of the plot, relative to the page."""
-        return Path("pictures", f"{self.table.name.replace('/', '-')}.svg")
-
     def section(self) -> Iterator[str]:
         """The table as lines of the page."""
         table = self.table
@@ -129,8 +82,6 @@ class Stored:
                 yield f"Not run: `{command}`, or with `--quick`."
             yield from ["", *_paper_lines(table, shown)]
             return
-        if self.plotted():
-            yield from ["", f"![{table.title}]({self.plot_file()})"]
         yield ""
         yield from run_lines(table, shown, self.kinds)
         yield from not_run_lines(table, shown)
@@ -142,20 +93,16 @@ class Stored:
         yield ""
 
     def _ranks(self, runs: pd.DataFrame) -> Iterator[str]:
-        """Mean ranks, in a table that says which rows have none, and tests of a named row."""
-        of = self.table, runs, self.table.rows, self.table.names
+        """Mean ranks, in a table that says which rows have none."""
         if self.table.unranked:
-            ranks, notes = rank_rows(*of)
+            ranks, notes = rank_rows(self.table, runs, self.table.rows, self.table.names)
             yield from ["", *markdown_table(ranks.map(markdown_text), 1), "", *notes]
-        for method, rivals, notes in rival_tests(*of):
-            shown = rivals.map(markdown_text).rename(columns={"rival": f"{method} against"})
-            yield from ["", *markdown_table(shown, 5), "", *notes]
 
     def _searches(self, file: RunsFile) -> Iterator[str]:
         """The settings that the searches of tuned runs chose."""
         yield ""
         yield (
-            f"Tuned, {file.size}: settings that [one search for all rows](tune.md) chose without "
+            f"Tuned, {file.size}: settings that a search chose for each row without "
             f"the test set, on seeds that it never saw. `{file.searches.as_posix()}` has all "
             "trials."
         )
@@ -268,54 +215,5 @@ def _paper_lines(table: Table, shown: pd.DataFrame) -> Iterator[str]:
         yield ""
 
 
-def mean_curves(column: str, runs: pd.DataFrame) -> dict[str, pd.Series]:
-    """Mean test errors in the rounds that all seeds measured, by row of a column."""
-    curves = {
-        str(row): common_rounds(
-            dict(zip(*of, strict=True))
-            for of in zip(of_row["rounds"], of_row["test_errors"], strict=True)
-        ).mean(axis="columns")
-        for row, of_row in runs[runs["column"] == column].groupby(level="row", sort=False)
-    }
-    return {row: errors for row, errors in curves.items() if len(errors)}
-
-
-@plain()
-def column_figure(table: Table, column: str, kind: Kind, runs: pd.DataFrame) -> Figure:
-    """Plot the mean test error over the rounds of every row of a column that has a run."""
-    size, tuned = kind
-    curves = mean_curves(column, runs)
-    rows = [row for row in table.rows if row in curves]
-    colors = dict(zip(rows, [*COLORS] * len(rows), strict=False))
-    figure = new_figure(8.4, 4.4)
-    axes = style(figure.add_subplot())
-    axes.set_xlabel("round")
-    axes.set_ylabel("test error (%)")
-    one = table.column(column, size)
-    for row in sorted(rows, key=lambda row: -curves[row].iloc[-1]):
-        label = f"{_in_words(row, one.rows[row])}  {curves[row].iloc[-1]:.2f}"
-        axes.plot(curves[row], "o-", color=colors[row], lw=2.2, markersize=2.5, label=label)
-    scale_errors(axes, "y", [error for row in rows for error in curves[row]])
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.margins(x=0.02)
-    legend_below(figure)
-    set_title(figure, table.title, column)
-    seeds = runs.loc[runs["column"] == column, "seed"].nunique()
-    means = ", mean over a row's seeds" if seeds > 1 else ""
-    quick = "quick size, " if size == "quick" else ""
-    searched = ", every row with settings that one search chose for it" if tuned else ""
-    subtitle = f"{quick}{one.clients} clients{means}{searched}"
-    axes.set_title(subtitle, loc="left", fontsize=9, color=GRAY)
-    return figure
-
-
-def _in_words(row: str, settings: Overrides) -> str:
-    """A row's name; for training with labels, which of them there are."""
-    if settings.get("method") != "supervised":
-        return row
-    fraction = float(settings.get("supervised.label-fraction", 1.0))
-    return "all labels" if fraction == 1 else f"{100 * fraction:g} % of labels"
-
-
 if __name__ == "__main__":
-    render(Path("experiments"), Path("results"))
+    print(rendered(Path("experiments"), Path("results"), sys.argv[1:]))

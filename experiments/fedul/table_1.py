@@ -149,7 +149,6 @@ TABLE = Table(
         "CIFAR-10 models start from ImageNet weights, as the paper's; quick ones from scratch. "
         "The paper has one figure of FedAvg 10 % for all M."
     ),
-    picture="MNIST Non-IID M=10",
     columns=columns,
     paper={"test-error": figures_of(COMPARED, TEST_ERROR)},
     search=SEARCH,

@@ -71,7 +71,6 @@ TABLE = Table(
         "weights, as in recipes/fedul-cifar10-features. Strong views have noise, and some "
         "features are 0."
     ),
-    picture="Non-IID M=10",
     columns=columns,
     search=SEARCH,
 )

@@ -88,7 +88,6 @@ TABLE = Table(
         "is trained on features of EfficientNet-Lite0 with ImageNet weights, which stay as they "
         "are: it fits two cores, and the figures are not those of the same model."
     ),
-    picture="Non-IID M=10",
     columns=columns,
     paper={"test-error": figures_of(COMPARED, TEST_ERROR)},
     search=SEARCH,

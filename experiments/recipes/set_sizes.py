@@ -92,7 +92,6 @@ TABLE = Table(
         "cannot, takes whole sets and passes over them more often; with 1,000 points one of its "
         "runs took 13 times as long as one of FedUL, and it has no row there."
     ),
-    picture="Fashion-MNIST 64 points",
     columns=columns,
     search=SEARCH,
 )

@@ -68,7 +68,6 @@ TABLE = Table(
         "1,410 with FedSiam. The row with all labels is a bound and has no rank."
     ),
     unranked=["all labels", "XCLP with a last head"],
-    named={"XCLP": [], "closed form": []},
     columns=columns,
     search=SEARCH,
     chosen_with={"XCLP with a last head": "XCLP"},

@@ -96,7 +96,6 @@ TABLE = Table(
         "sure of a step, so they make from none to five times as many."
     ),
     unranked=["FedUL with fine-tuning", "FedUL with mixing", "all labels"],
-    named={"(FL)²": ["(FL)² with alignment"]},
     columns=columns,
     search=SEARCH,
 )

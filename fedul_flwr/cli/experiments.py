@@ -113,7 +113,7 @@ def reproduce(
     if table is None:
         _list(experiments, results)
         return
-    from fedul_flwr.experiments.paper_table import print_statistics
+    from fedul_flwr.experiments.paper_table import print_ranks
     from fedul_flwr.experiments.runs_file import RunsFile
     from fedul_flwr.experiments.table import pick, read_table, tables_of
     from fedul_flwr.experiments.table_plan import Device, flat_file
@@ -155,7 +155,7 @@ def reproduce(
         failed += table_failed
         statistics.append((content, runs, of_rows, of_columns))
     for of in statistics if names != [table] else ():
-        print_statistics(*of)
+        print_ranks(*of)
     if failed:
         raise typer.Exit(1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import pandas as pd
 
@@ -12,9 +12,7 @@ from fedul_flwr.experiments.statistics import (
     Estimate,
     complete_means,
     estimates,
-    paired_tests,
     rank_table,
-    rival_table,
 )
 from fedul_flwr.experiments.table import SIZES, Size, Table
 from fedul_flwr.experiments.text_tables import print_table
@@ -111,25 +109,9 @@ def rank_rows(
     return rank_table(complete_means(by_seed(runs, "test-error"), ranked, columns))
 
 
-def rival_tests(
-    table: Table, runs: pd.DataFrame, rows: Sequence[str], columns: Sequence[str]
-) -> Iterator[tuple[str, pd.DataFrame, list[str]]]:
-    """Methods that the table names beforehand with the lines of their rivals, and notes.
-
-    Rivals are ranked rows that are no variants of the method.
-    """
-    for method, variants in table.named.items():
-        rivals = [row for row in rows if row not in {*table.unranked, *variants, method}]
-        tests = paired_tests(by_seed(runs, "test-error"), method, rivals, columns)
-        if len(tests):
-            yield method, *rival_table(method, variants, tests)
-
-
-def print_statistics(
+def print_ranks(
     table: Table, runs: pd.DataFrame, rows: Sequence[str], columns: Sequence[str]
 ) -> None:
-    """Print mean ranks with the critical difference, and the tests of methods that are named."""
+    """Print mean ranks with the critical difference."""
     ranks, notes = rank_rows(table, runs, rows, columns)
     print_table(f"{table.name}: mean ranks", ranks, 1, notes)
-    for method, rivals, notes in rival_tests(table, runs, rows, columns):
-        print_table(f"{table.name}: {method}", rivals, 5, notes)

@@ -1,23 +1,21 @@
-"""Means over seeds with their intervals, mean ranks, and tests of one method against its rivals.
+"""Means over seeds with their intervals, mean ranks, and tests of runs against the best of them.
 
 All take errors by seed: a table with a row for what is compared and a column for each seed, NaN
 where a seed was not run. Paired t-tests as in the FedUL paper; Demšar, Statistical comparisons of
-classifiers over multiple data sets, JMLR 7, 2006, sections 3.1.3 and 3.2.2; Holm, A simple
-sequentially rejective multiple test procedure, 1979.
+classifiers over multiple data sets, JMLR 7, 2006, section 3.2.2.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import product
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.stats import studentized_range, ttest_rel, wilcoxon
+from scipy.stats import studentized_range, ttest_rel
 from scipy.stats import t as student_t
 
 LEVEL = 0.05
@@ -123,21 +121,6 @@ def paired_p_value(first: ArrayLike, second: ArrayLike) -> float:
         return float(ttest_rel(first, second).pvalue)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values of tests that are made together, by Holm's method.
-
-    Of m values in ascending order the i-th is multiplied by m + 1 − i, and is at least that before.
-
-    Examples
-    --------
-    >>> holm([0.03, 0.01, 0.04])
-    [0.06, 0.03, 0.06]
-    """
-    ascending = pd.Series(p_values, dtype=float).sort_values(kind="stable")
-    scaled = ascending * np.arange(len(ascending), 0, -1)
-    return scaled.cummax().clip(upper=1).sort_index().tolist()
-
-
 def mean_ranks(errors: pd.DataFrame) -> pd.Series:
     """Mean rank of each row over the columns that all rows have; the lowest error has rank 1.
 
@@ -197,67 +180,3 @@ def rank_table(errors: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         f"Mean ranks that differ by less than {least:.2f} are not told apart at the "
         f"{LEVEL * 100:.0f} % level (Nemenyi's test).",
     ]
-
-
-def paired_tests(
-    by_seed: pd.DataFrame, named: str, rivals: Sequence[str], columns: Sequence[str]
-) -> pd.DataFrame:
-    """A method that was named beforehand against each rival in each column.
-
-    ``by_seed`` has errors by (column, row) and seed. A line has ``column``, ``rival``,
-    ``difference`` (mean test error of the rival minus that of the method over the ``seeds`` that
-    both have, in percentage points; above 0 the method is better), ``p`` of the paired t-test by
-    Holm over all lines, and ``result``: ``win``, ``loss``, or ``tie`` if the test does not tell
-    them apart. Less than two seeds in common give no line.
-    """
-    lines = []
-    of_cell = dict(zip(by_seed.index, by_seed.to_numpy(), strict=True))
-    for column, rival in product(columns, rivals):
-        pair = [of_cell.get((column, row), math.nan) for row in (rival, named)]
-        differences = np.subtract(*pair)
-        if (seeds := np.isfinite(differences)).sum() > 1:
-            p_value = paired_p_value(pair[0][seeds], pair[1][seeds])
-            mean = float(differences[seeds].mean())
-            lines.append((column, rival, mean, int(seeds.sum()), p_value))
-    tests = pd.DataFrame(lines, columns=["column", "rival", "difference", "seeds", "p"])
-    tests["p"] = holm(tests["p"].tolist())
-    better = np.where(tests["difference"] > 0, "win", "loss")
-    tests["result"] = np.where(tests["p"] < LEVEL, better, "tie")
-    return tests
-
-
-def rival_table(
-    named: str, variants: Collection[str], tests: pd.DataFrame
-) -> tuple[pd.DataFrame, list[str]]:
-    """For each rival: wins, ties, losses, mean difference over columns, and p of Wilcoxon's
-    signed-rank test on the differences of columns, by Holm over the rivals; and notes."""
-    by_rival = tests.groupby("rival", sort=False)
-    results = tests["result"].eq
-    shown = pd.DataFrame(
-        {
-            heading: results(result).groupby(tests["rival"], sort=False).sum().astype(str)
-            for heading, result in _RESULTS.items()
-        }
-    )
-    shown["mean difference"] = by_rival["difference"].mean().map("{:+.1f}".format)
-    p_values = holm([_signed_rank(of["difference"]) for _, of in by_rival])
-    shown["Wilcoxon's p"] = [f"{p_value:.3f}" for p_value in p_values]
-    counts = ", ".join(f"{words}: {results(name).sum()}" for words, name in _RESULTS.items())
-    seeds = f"{tests['seeds'].min()} to {tests['seeds'].max()}"
-    count = len(variants)
-    family = f" and {count} variant{'s' if count > 1 else ''} of it" if count else ""
-    return shown.rename_axis("rival").reset_index(), [
-        f"{named}{family}. Rivals: {len(shown)}, columns: {tests['column'].nunique()}, "
-        f"comparisons: {len(tests)}; {counts}.",
-        f"A win or a loss is a paired t-test over {seeds} seeds with p below {LEVEL}, by Holm over "
-        "all comparisons. Differences are percentage points that a rival errs more. Wilcoxon's "
-        "signed-rank test is over the columns, by Holm over the rivals.",
-    ]
-
-
-_RESULTS = {"wins": "win", "ties": "tie", "losses": "loss"}
-
-
-def _signed_rank(differences: pd.Series) -> float:
-    """Two-sided p of Wilcoxon's signed-rank test; 1 without a difference."""
-    return float(wilcoxon(differences).pvalue) if differences.any() else 1.0

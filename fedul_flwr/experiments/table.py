@@ -71,10 +71,7 @@ class Table:
         measures the table.
     paper : the paper's figures by measure, column and row.
     note : what a reader must know to compare the figures.
-    picture : column whose errors over rounds are plotted; empty: no plot.
     unranked : rows without a mean rank, as they learn from more than the others.
-    named : rows that were named beforehand, to be tested against each rival, with the rows of
-        their family, which are no rivals.
     search : what ``fedul-flwr tune`` tries.
     chosen_with : rows that train as another one, and so have the settings that its search chose.
     benchmark : command that measures a table without ``columns``.
@@ -87,9 +84,7 @@ class Table:
     columns: Callable[[bool], Iterable[Column]] | None = None
     paper: Mapping[str, Mapping[str, Mapping[str, Figure]]] = field(default_factory=dict)
     note: str = ""
-    picture: str = ""
     unranked: Collection[str] = ()
-    named: Mapping[str, Collection[str]] = field(default_factory=dict)
     search: Search = field(default_factory=Search)
     chosen_with: Mapping[str, str] = field(default_factory=dict)
     benchmark: str = ""
@@ -220,10 +215,7 @@ def _check(table: Table) -> None:
         raise UserError("Quick runs have other columns than full size.", "table-file-wrong")
     for measure in (*table.measures, *table.paper):
         pick(measure, list(METRICS), "name")
-    if table.picture:
-        pick(table.picture, table.names, "name")
-    families = chain(*table.named.values())
-    for row in (*table.unranked, *table.named, *families, *chain(*table.chosen_with.items())):
+    for row in (*table.unranked, *chain(*table.chosen_with.items())):
         pick(row, table.rows, "name")
     for of_measure in table.paper.values():
         for column, figures in of_measure.items():

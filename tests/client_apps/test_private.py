@@ -1,5 +1,6 @@
 """What clients of XCLP show where noise hides it: drawn once, used everywhere, still theirs."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,14 @@ from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import SETUP_BEFORE
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.phases import COMPARE, LABELED, SUM
-from fedul_flwr.propagation.privacy import FEATURES, LABELS, NOISY_FEATURES, RANDOMIZED_LABELS
+from fedul_flwr.propagation.privacy import (
+    FEATURES,
+    LABELS,
+    NOISY_FEATURES,
+    RANDOMIZED_LABELS,
+    ClientNoise,
+    PrivacyPlan,
+)
 from fedul_flwr.secure.hamming.pairwise import CODES
 from tests.strategies.test_label_propagation import FEATURES as POINTS
 from tests.strategies.test_label_propagation import LABELS as GIVEN
@@ -47,6 +55,18 @@ def answers(built: Parties, phase: str) -> list[dict[str, bytes]]:
 
 
 # Off
+
+
+@pytest.mark.parametrize(("epsilon", "spent"), [(0.0, ("distances", math.inf)), (1.0, "codes")])
+def test_what_leaves_is_counted_also_without_noise(epsilon: float, spent: Any) -> None:
+    plan = PrivacyPlan(epsilon, delta=1e-5, labels_epsilon=0.0, releases=1, trains=False)
+    counted: list[tuple[str, float]] = []
+    state = ClientState(RecordDict())
+    noise = ClientNoise(
+        plan, state, 0, resumed=False, forgetful=False, spend=lambda *one: counted.append(one)
+    )
+    noise.features(POINTS, 1)
+    assert counted == [spent if not epsilon else (spent, (2 / plan.sigma) ** 2)]
 
 
 def test_without_noise_nothing_changes() -> None:

@@ -69,7 +69,7 @@ def test_points_with_some_labels(here: Path, method: str, write: Callable[[Path]
 def test_every_method(here: Path, method: str) -> None:
     sets = METHODS[method].data == "unlabeled-sets"
     write_sets(here / "ward") if sets else write_folders(here / "ward")
-    if method == "supervised":
+    if METHODS[method].data == "labels":
         shutil.rmtree(here / "ward" / "unlabeled")
     ready(method, **({"scenario.labels-at": "server"} if method == "semifl" else {}))
 

@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from docs.hooks.tables import render
+from docs.hooks import coverage, results
+from docs.hooks.tables import rendered
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.models import MODELS, build_model
 from tests.support.refusals import refuses
@@ -117,12 +118,39 @@ def test_the_table_of_models() -> None:
                     build_model(name, (side - 1, side, 3), 10)
 
 
-def test_the_papers_tables_are_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = tmp_path / "tables.md"
-    page.write_text((ROOT / "docs/tables.md").read_text())
+def test_stored_runs_are_those_of_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # a run of other settings than its table has now is refused
+    text = rendered(Path("experiments"), Path("results"))
+    assert [line for line in text.splitlines() if line.startswith("### ")]
+
+
+def test_the_page_of_results_is_that_of_the_stored_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    render(Path("experiments"), Path("results"), page)
-    assert page.read_text() == (ROOT / "docs/tables.md").read_text(), "make docs"
+    assert text_of("docs/results.md") == results.page(), "make docs"
+    said = [*results.claims()]
+    assert len(said) <= 15
+    assert all(claim.holds() for claim in said)
+
+
+def test_the_page_of_coverage_is_that_of_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert text_of("docs/coverage.md") == coverage.page(), "make docs"
+    lines = [line for table in coverage.tables() for line in coverage.lines(table)]
+    assert len(lines) == sum(len(table.names) for table in coverage.tables())
+    states = {line["state"].split(",")[0] for line in lines}
+    assert states <= {"full", "quick", "not run", "a benchmark"}
+
+
+@pytest.mark.parametrize("more", [0.0, 100.0])
+def test_a_sentence_that_the_runs_contradict_is_refused(
+    monkeypatch: pytest.MonkeyPatch, more: float
+) -> None:
+    monkeypatch.chdir(ROOT)
+    claim = next(results.claims())
+    errors = claim.cells.errors(claim.cells.columns[0])
+    errors.loc["FedUL"] += more
+    monkeypatch.setattr(results.Cells, "errors", lambda *_: errors)
+    assert claim.holds() is not bool(more)
 
 
 def test_given_the_decision_tree_then_picture_and_text_have_a_method_at_the_same_step() -> None:

@@ -5,11 +5,9 @@ import re
 import shlex
 import subprocess
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,9 +23,6 @@ from fedul_flwr.config.run_config import resolve
 from fedul_flwr.config.user_files import parse_overrides
 from fedul_flwr.data.run_files.run import CONFIG, SUMMARY
 from fedul_flwr.engine.flower_simulation import MARK, PREFIX, end_marked
-from fedul_flwr.experiments.runs_file import RunsFile
-from fedul_flwr.experiments.statistics import Estimate, estimates
-from fedul_flwr.experiments.table import Size, Table, read_table
 from fedul_flwr.results.facts import print_comparison
 from tests.support.deployment import PROGRAMS, free_ports, write_settings
 from tests.support.patience import PATIENCE, wait_for_end, wait_until
@@ -104,149 +99,14 @@ def test_given_a_demo_when_it_ends_then_its_table_is_that_of_the_page(
 # Its figures
 
 
-SPLITS = {"majority": "uneven", "iid": "even", "pathological": "two classes"}
-TRAINING_POINTS = {"ylecun/mnist": 60_000, "./covid-xrays": 886}
-X_RAYS_IN_THE_TEST_SET = 238
-PRINTED = {"FedAvg-FixMatch": "FixMatch"}
-
-
-@dataclass(frozen=True)
-class Shown:
-    """Where a line of the table comes from; rows ``more`` have more labels than its method."""
-
-    table: str
-    column: str
-    method: str
-    size: Size = "quick"
-    alone: tuple[str, ...] = ()
-    every: str = "all labels"
-    more: tuple[str, ...] = ()
-
-    @property
-    def source(self) -> Table:
-        return read_table(ROOT / "experiments", self.table)
-
-    @property
-    def runs(self) -> pd.DataFrame:
-        """The stored runs of the column; quick ones are tuned."""
-        runs = RunsFile(ROOT / "results", self.table, self.size, self.size == "quick").read()
-        return runs[runs["column"] == self.column]
-
-    @property
-    def estimates(self) -> dict[str, Estimate]:
-        by_seed = self.runs["test_error"].astype(float).droplevel("column").unstack("seed")
-        found = estimates(by_seed)
-        return {row: Estimate(*of) for row, *of in found.itertuples()}
-
-    def best(self, rows: Iterable[str]) -> str:
-        """The row with the lowest mean."""
-        estimates = self.estimates
-        return min(rows, key=lambda row: estimates[row].mean)
-
-    def line(self) -> str:
-        runs, estimates = self.runs, self.estimates
-        settings = runs[runs["row"] == self.method].iloc[0]["settings"]
-        family = (self.method, *self.source.named.get(self.method, ()))
-        out = {*self.source.unranked, *self.alone, self.every, *self.more, *family}
-        out |= {row for row in estimates if row.startswith(f"{self.method} ")}
-        other = self.best(row for row in estimates if row not in out)
-        alone = figure(estimates[self.best(self.alone)]) if self.alone else "–"
-        every = figure(estimates[self.every]) if self.every in estimates else "–"
-        columns = [
-            labels(settings),
-            f"{data(settings)}, {SPLITS[settings['partition']]}, {clients(settings)}",
-            f"{self.method} {figure(estimates[self.method])}",
-            f"{PRINTED.get(other, other)} {figure(estimates[other])}",
-            *(alone, every, str(estimates[self.method].seeds)),
-        ]
-        return f"| {' | '.join(columns)} |"
-
-
-def figure(estimate: Estimate) -> str:
-    return estimate.text(1).partition(" (")[0]
-
-
-def labels(settings: dict[str, Any]) -> str:
-    if points := settings.get("server.points"):
-        return f"{points} at the server"
-    if total := settings.get("labels.total"):
-        return f"{total // settings['num-supernodes']} each"
-    return "shares"
-
-
-def data(settings: dict[str, Any]) -> str:
-    names = {
-        "ylecun/mnist": "MNIST",
-        "./covid-xrays": "X-rays",
-        "uoft-cs/cifar10": "features" if settings.get("features") else "CIFAR-10",
-    }
-    return names[settings["dataset"]]
-
-
-def clients(settings: dict[str, Any]) -> str:
-    count, points = settings["num-supernodes"], settings["points-per-client"]
-    if not points:
-        training = TRAINING_POINTS[settings["dataset"]]
-        points = round(training * (1 - settings["validation-fraction"]) / count)
-    return f"{count} × {points:,}"
-
-
-PAPERS = Shown(
-    *("fedul/table-1", "MNIST Non-IID M=10", "FedUL", "full"),
-    every="FedAvg 100 %",
-    more=("FedAvg 10 %",),
-)
-STEPS = ("reference/equal-steps", "CIFAR-10 features IID")
-ALONE = "labels alone"
-FEDMATCH = Shown(
-    *("recipes/fedmatch-cifar10", "labels at clients", "FedMatch"),
-    alone=(ALONE, f"{ALONE}; first weights times 2"),
-)
-TABLE = [
-    PAPERS,
-    Shown("reference/sets", "chest X-rays IID", "FedUL"),
-    Shown("reference/sets", "chest X-rays two classes", "closed form"),
-    Shown(*STEPS, "closed form", alone=(ALONE,)),
-    FEDMATCH,
-    Shown("reference/server", "MNIST IID 40 labels", "(FL)²", alone=(ALONE,)),
-]
-
-
-def test_given_the_stored_runs_then_the_table_has_their_figures() -> None:
-    lines = [line for line in section("What it reaches").splitlines() if line.startswith("|")]
-    assert lines[2:] == [shown.line() for shown in TABLE]
-
-
-def test_given_the_stored_runs_then_the_words_below_the_table_have_their_figures() -> None:
-    words = section("What it reaches").partition("\n- ")[2]
-    rows = ("FedUL", "FedPL")
-    paper = [PAPERS.source.figure("test-error", PAPERS.column, row)[0] for row in rows]
-    of_runs = [
-        PAPERS.estimates["FedAvg 10 %"],
-        FEDMATCH.estimates["FedMatch without unlabeled points"],
-        TABLE[3].estimates["XCLP"],
-    ]
-    expected = [*(f"{value:.2f}" for value in paper), *map(figure, of_runs)]
-    assert re.findall(r"\d+\.\d+(?:\s±\s\d+\.\d+)?", words) == expected
-
-
-def test_given_the_stored_runs_then_sizes_are_those_of_the_words_below_the_table() -> None:
-    words = section("What it reaches").partition("\n- ")[2]
-    for shown in TABLE:
-        for run in shown.runs.to_dict("records"):
-            settings = run["settings"]
-            if "fedul.num-sets" in settings and not settings.get("server.points"):
-                assert settings["fedul.num-sets"] == (6 if data(settings) == "X-rays" else 10)
-            if data(settings) == "X-rays":
-                wrong = run["test_error"] * X_RAYS_IN_THE_TEST_SET / 100
-                assert wrong == pytest.approx(round(wrong))
-            if data(settings) in ("CIFAR-10", "features"):
-                assert run["data"] == "uoft-cs/cifar10, local copy"
-            if settings["partition"] == "pathological":
-                assert settings["pathological.classes-per-client"] == 2
-    rounds = {run["num-rounds"] for shown in TABLE[1:] for run in shown.runs["settings"]}
-    assert f"at most {max(rounds)} rounds" in words
-    assert f"{X_RAYS_IN_THE_TEST_SET} test images" in words
+def test_given_its_sentences_with_figures_then_they_are_those_of_the_page_of_results() -> None:
+    said = section("What it reaches").split("\n- ")[1:]
+    said[-1] = said[-1].partition("\n\n")[0]
+    sentences = [" ".join(one.split()) for one in said]
+    results = " ".join((ROOT / "docs/results.md").read_text().split())
+    assert 0 < len(sentences) <= 5
+    for sentence in sentences:
+        assert f"**{sentence}**" in results
 
 
 # Methods, and the commands that a shell gets

@@ -40,13 +40,9 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
 
 @pytest.fixture
 def digits_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with the miniature table and a page to render to."""
+    """A working directory with the miniature table."""
     monkeypatch.chdir(tmp_path)
     FILE.parent.mkdir(parents=True)
     FILE.write_text(TABLE)
     (FILE.parent / "methods.py").write_text(METHODS)
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "tables.md").write_text(
-        "before\n<!-- tables: begin -->\nold\n<!-- tables: end -->\nafter\n"
-    )
     return tmp_path

@@ -1,4 +1,4 @@
-"""Mean ranks, Nemenyi's test and paired tests: by hand, against a published table, of a folder."""
+"""Mean ranks and Nemenyi's test: by hand, against a published table, of a folder."""
 
 import math
 from pathlib import Path
@@ -6,13 +6,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedul_flwr.experiments.paper_table import rank_rows, rival_tests
+from fedul_flwr.experiments.paper_table import rank_rows
 from fedul_flwr.experiments.statistics import (
     complete_means,
     critical_difference,
-    holm,
     mean_ranks,
-    paired_tests,
 )
 from fedul_flwr.experiments.table import read_table, tables_of
 from tests.support.digits_table import FILE, TABLE, change_table, invoke, output_of
@@ -79,46 +77,6 @@ def test_given_runs_then_a_cell_is_the_mean_over_seeds_or_missing() -> None:
     assert means.loc["all labels"].dropna().to_dict() == {"M=10": 1.0}
     # Without a seed that the other row has.
     assert complete_means(wide(errors), ROWS[1:], COLUMNS[:1]).isna().all(axis=None)
-
-
-def test_holms_method_by_hand() -> None:
-    # In order 0.01·4, 0.02·3, 0.02·2 (at least the one before), 0.5·1.
-    assert holm([0.5, 0.02, 0.01, 0.02]) == pytest.approx([0.5, 0.06, 0.04, 0.06])
-    assert holm([0.4, 0.9]) == pytest.approx([0.8, 0.9])
-    assert holm([]) == []
-
-
-def test_given_a_named_method_then_its_paired_tests_are_those_by_hand(digits_table: Path) -> None:
-    change_table("unranked=[]", 'named={"FedUL": ["variant"]}, unranked=["all labels"]')
-    rows = {"variant": {}, "far": {}, "near": {}}
-    change_table("columns(quick):", f"columns(quick, ROWS={{**ROWS, **{rows}}}):")
-    errors = {
-        # Differences of near in M=10: 2, 2, 5; mean 3, t = 3 / (√3 / √3) = 3.
-        ("M=10", "FedUL"): [1, 2, 3],
-        ("M=10", "near"): [3, 4, 8],
-        ("M=10", "far"): [21, 22, 23.001],
-        ("M=10", "variant"): [50, 50, 50],
-        ("M=10", "all labels"): [0, 0, 0],
-        ("M=12", "FedUL"): [30, 30, 30],
-        ("M=12", "near"): [30, 30, 30],
-        ("M=12", "far"): [10],  # one seed in common
-    }
-    table = read_table(EXPERIMENTS, "mini/table-1")
-    tests = paired_tests(wide(errors), "FedUL", ["far", "near"], table.names)
-    # With two degrees of freedom p = 1 − t/√(2 + t²). Three tests: far is first of them.
-    t_far = 20.000333 / (0.00057735 / math.sqrt(3))
-    assert tests.values.tolist() == [
-        ["M=10", "far", pytest.approx(20.000333), 3, pytest.approx(3 / t_far**2, rel=1e-3), "win"],
-        ["M=10", "near", 3.0, 3, pytest.approx(2 * (1 - 3 / math.sqrt(11))), "tie"],
-        ["M=12", "near", 0.0, 3, 1.0, "tie"],
-    ]
-    # Two differences, of which one is 0: the signed-rank test of one pair has p = 1.
-    [(name, rivals, _)] = rival_tests(table, runs(errors), table.rows, table.names)
-    assert name == "FedUL"
-    assert rivals.to_numpy().tolist() == [
-        ["far", "1", "0", "0", "+20.0", "1.000"],
-        ["near", "0", "2", "0", "+1.5", "1.000"],
-    ]
 
 
 def test_given_a_row_that_learns_from_more_then_it_has_no_rank(digits_table: Path) -> None:

@@ -1,4 +1,4 @@
-"""The paper's figures beside ours: in a line, on the page of all tables, and in a plot."""
+"""The paper's figures beside ours: in a line, and in tables on request."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from docs.hooks.tables import column_figure, not_run_lines, run_lines
+from docs.hooks.tables import not_run_lines, run_lines
 from fedul_flwr.experiments.paper_table import differences, figures, texts
 from fedul_flwr.experiments.statistics import Estimate
 from fedul_flwr.experiments.table import read_table
@@ -58,19 +58,3 @@ def test_given_three_seeds_then_a_line_has_mean_deviation_and_interval(digits_ta
     assert texts(shown, FULL, "not run") == ["4.00 ± 4.97 (2.00), 3 seeds", "not run"]
     assert texts(shown, "paper", "–") == ["2.50 (0.50)", "–"]
     assert differences(shown, FULL) == ["+1.50", "–"]
-
-
-def test_given_two_seeds_then_a_line_is_their_mean_in_common_rounds(digits_table: Path) -> None:
-    table = read_table(EXPERIMENTS, "mini/table-1")
-    found = runs(
-        "full",
-        ("FedUL", "M=10", 0, {1: 8.0, 2: 4.0, 3: 3.0}),
-        ("FedUL", "M=10", 1, {2: 6.0, 3: 2.0}),  # round 1 was not measured: left out
-        ("all labels", "M=12", 0, {1: 1.0}),  # of another column
-    )
-    figure = column_figure(table, "M=10", FULL, found)
-    (axes,) = figure.axes
-    (line,) = axes.lines
-    assert list(line.get_xdata()) == [2, 3]
-    assert list(line.get_ydata()) == [5.0, 2.5]  # (4 + 6)/2, (3 + 2)/2
-    assert line.get_label() == "FedUL  2.50"

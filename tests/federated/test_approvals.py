@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.deploy.runs import shown
+from fedul_flwr.deploy.runs import protects_less, shown
 from fedul_flwr.errors import OwnDataError
 from fedul_flwr.federated import members
 from fedul_flwr.federated.owner import ledger
@@ -151,6 +151,8 @@ def test_what_makes_another_run(consortium: Consortium, monkeypatch: pytest.Monk
     assert digest_of(about) == digest_of(
         describe_run(consortium.settings(output="there"), node, {})
     )
+    every = consortium.settings().to_flat().keys()
+    assert about["settings"].keys() == every - {"output", "resume"}
     assert any("the model after local training" in line for line in about["sent"])
     assert [line.split()[0] for line in about["owners"]] == ["0", "1", "2"]
     longer = describe_run(consortium.settings(num_rounds=9), node, {})
@@ -164,9 +166,31 @@ def test_what_makes_another_run(consortium: Consortium, monkeypatch: pytest.Monk
     )
     write_identity(consortium.own(0), identities(range(2))[0])
     fewer = changes(about, describe_run(consortium.settings(), node, {}))
-    assert any(line.startswith("owners, gone: 2") for line in fewer)
+    gone = [line for line in fewer if line.startswith("owners, gone: ")]
+    assert [line.split()[2] for line in gone] == ["0", "1", "2"]  # two have other keys now
     monkeypatch.setattr(ledger, "code_digest", lambda: "another")
     assert "another now" in changes(about, describe_run(consortium.settings(), node, {}))[0]
+
+
+def test_another_program_of_ones_own_is_another_run(
+    consortium: Consortium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "program_of_ones_own.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = consortium.settings(model="program_of_ones_own:build")
+    digests = []
+    for text in ("build = None\n", "build = 0\n"):
+        file.write_text(text)
+        digests.append(digest_of(describe_run(settings, consortium.node(0), {})))
+    assert digests[0] != digests[1]
+
+
+def test_a_run_is_asked_for_once(consortium: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
+    for time_of_day in ("2026-01-01T10:00:00", "2026-01-02T10:00:00"):
+        monkeypatch.setattr(ledger, "_now", lambda now=time_of_day: now)
+        ledger.ask(consortium.settings(), consortium.node(0), {})
+    [(asked, _)] = consortium.approvals(0).runs().values()
+    assert asked == "2026-01-01T10:00:00"
 
 
 def test_an_approval_ends_and_cannot_be_forged(consortium: Consortium) -> None:
@@ -187,6 +211,17 @@ def test_an_approval_ends_and_cannot_be_forged(consortium: Consortium) -> None:
         ledger.require_approval(settings, node, {})
     of.decide(digest, "approved")
     ledger.require_approval(settings, node, {})
+    # Nor is the decision on one run that on another.
+    other = consortium.settings(l1=0.5)
+    ledger.ask(other, node, {})
+    columns = "decision, until, because, time, signature"
+    with closing(sqlite3.connect(of.file)) as entries, entries:
+        entries.execute(
+            f"INSERT INTO decided SELECT ?, {columns} FROM decided",
+            (digest_of(describe_run(other, node, {})),),
+        )
+    with refuses("signature-wrong", OwnDataError):
+        ledger.require_approval(other, node, {})
 
 
 def test_a_person_reads_the_purpose_and_what_is_less_protected(
@@ -225,6 +260,33 @@ def test_a_person_reads_the_purpose_and_what_is_less_protected(
     assert {f"  {line}" for line in said[1] - said[0]} <= {*none.splitlines()}
 
 
+def test_a_run_is_compared_with_the_last_one_that_was_approved(
+    consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of, node = consortium.approvals(0), consortium.node(0)
+    digests = []
+    for hour, noise in enumerate((2.0, 1.0, 1.5)):
+        monkeypatch.setattr(ledger, "_now", lambda hour=hour: f"2026-01-01T1{hour}:00:00")
+        flat = {"dp.clipping": "server", "dp.noise-multiplier": noise, "test_prior": "uniform"}
+        config = consortium.settings(**flat)
+        ledger.ask(config, node, {})
+        digests.append(digest_of(describe_run(config, node, {})))
+    of.decide(digests[0], "approved")
+    assert any("PROTECTS LESS" in line for line in shown(of, digests[2]))  # not the second
+
+
+def test_a_run_that_sends_more_protects_less(consortium: Consortium) -> None:
+    node = consortium.node(0)
+    then, now = (
+        describe_run(consortium.settings(selection=selection), node, {})
+        for selection in ("last", "heldout")
+    )
+    more = {*now["sent"]} - {*then["sent"]}
+    assert more
+    assert {*protects_less(then, now)} == more
+    assert not protects_less(now, then)
+
+
 def test_decisions_by_command(consortium: Consortium) -> None:
     def runs(*words: str) -> str:
         done = CliRunner().invoke(app, ["deploy", "runs", *words])
@@ -249,6 +311,8 @@ def test_decisions_by_command(consortium: Consortium) -> None:
     (consortium.own(0) / "log.csv").touch()
     assert "waiting" in runs("list", own)
     assert "approved until 2999-01-31" in runs("approve", own, first[:9], "--until", "2999-01-31")
+    with closing(sqlite3.connect(of.file)) as entries:
+        assert [*entries.execute("SELECT until FROM decided")] == [("2999-01-31",)]
     shown = runs("show", own, second)
     assert "l1: 0.0 before, 0.5 now" in shown or "l1: 0.5 before, 0.0 now" in shown
     whole = runs("show", own, second, "--all")

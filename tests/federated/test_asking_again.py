@@ -53,26 +53,30 @@ OF_HEADS: dict[str, Any] = {
 
 
 def in_other_words(words: str, start: Any) -> Any:
-    """The weights of a model, moved by a hair or as float64."""
+    """The weights of a model, moved by a hair or of another type."""
     if words == "hair":
         return {name: array + array.dtype.type(1e-7) for name, array in start.items()}
-    return {name: array.astype(np.float64) for name, array in start.items()}
+    return {name: array.astype(words) for name, array in start.items()}
 
 
 @pytest.mark.parametrize(
-    ("words", "fixed", "answers"),
-    [("hair", True, 1), ("float64", True, 1), ("float64", False, 1), ("hair", False, 2)],
+    ("words", "limits", "answers"),
+    [
+        *(("hair", {"fixed-clients": True}, 1), ("float64", {"fixed-clients": True}, 1)),
+        *(("float64", {}, 1), ("int64", {"check-models": False}, 1), ("hair", {}, 2)),
+        ("hair", {"fixed-clients": True, "identity": ""}, 1),
+    ],
 )
 def test_a_second_run_without_one_owner_learns_nothing_from_nearly_the_same_weights(
     settings: Settings,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     words: str,
-    fixed: bool,
+    limits: dict[str, Any],
     answers: int,
 ) -> None:
-    limits = {"fixed-clients": fixed, "check-models": True, "max-rounds": 3}
-    owners, sums = Owners(tmp_path, 5, **limits), opened_sums(monkeypatch)
+    checked = {"check-models": True, "max-rounds": 3}
+    owners, sums = Owners(tmp_path, 5, **{**checked, **limits}), opened_sums(monkeypatch)
     train(settings(**{**SUMMED, **FULL}), 5, client_app=owners.app)
     present, configure = Strategy.choose_clients, Strategy.configure_train
 
@@ -132,15 +136,15 @@ def test_another_bias_of_the_last_layer_is_no_other_group_for_a_head(
         np.testing.assert_allclose(one.second, rows.T @ rows, atol=1e-3)
 
 
-@pytest.mark.parametrize("wants", [True, False])
+@pytest.mark.parametrize("wants", ["require-secure-sum", "check-models", ""])
 def test_features_that_the_server_made_are_not_summed(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wants: bool
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wants: str
 ) -> None:
-    limits = {} if wants else {"require-secure-sum": False}
+    limits = {"require-secure-sum": False} | ({wants: True} if wants else {})
     owners = Owners(tmp_path, 5, write_sets, **limits)
 
     def crafted(arrays: Any) -> Any:
-        return {n: a * a.dtype.type(2) if "filters" in n else a for n, a in arrays.items()}
+        return {n: a * a.dtype.type(1.01) if "filters" in n else a for n, a in arrays.items()}
 
     monkeypatch.setitem(OF_HEADS, "model", "random-features")
     opened = sums_of_heads(settings, owners, monkeypatch, 5, crafted)

@@ -66,6 +66,10 @@ def test_no_payload_is_below_a_floor(tmp_path: Path, limits: dict[str, int]) -> 
     if digits:
         priors = np.array([share for answer in sent for share in answer["priors"]])
         np.testing.assert_array_equal(priors, np.round(priors, digits))
+        for answer in sent:  # of rounded shares, too
+            sizes = np.array(answer["set-sizes"])
+            masses = sizes @ np.array(answer["priors"]).reshape(len(sizes), -1)
+            np.testing.assert_allclose(answer["class-masses"], masses, rtol=1e-12)
     else:  # whoever fits takes part, with the same numbers
         assert sent == [answer for answer in everybody if fits(answer)]
 
@@ -82,7 +86,9 @@ def test_rounded_rows_add_up_to_one() -> None:
 
 
 def test_longer_runs_are_refused_and_the_check_shows_what_a_floor_stops(tmp_path: Path) -> None:
-    write_sets(tmp_path / "ward", seed=0, size=12)
+    write_sets(tmp_path / "ward", seed=0, size=50)
+    one = tmp_path / "ward" / "month-1.npz"
+    np.savez(one, images=np.load(one)["images"][:12])
 
     def checked(limit: str, **flat: Any) -> list[str]:
         node = f'data="{tmp_path / "ward"}" allow-priors=true {limit}'

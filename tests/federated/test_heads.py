@@ -1,5 +1,6 @@
 """Runs with heads in closed form: the sums, what they give, and what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,18 @@ def test_given_noise_then_one_point_changes_the_sums_by_the_sensitivity_at_most(
             assert change <= HeadNoise.SENSITIVITY + 1e-12
 
 
+def test_given_noise_then_features_are_cut_to_the_norm(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads, "fresh_gaussians", np.zeros)
+    options = {"closed-form.epsilon": 1.0, "closed-form.feature-norm": 5.0}
+    noise = HeadNoise(settings(**CLOSED, **options))
+    x, r = np.array([[30.0, 40.0], [0.3, 0.4]]), np.array([[1.0, 0.0], [0.0, 1.0]])
+    cut = np.array([[3.0, 4.0], [0.3, 0.4]])  # 50 is ten times the norm
+    expected = soft_sums(cut, r, stated=True).flat()
+    np.testing.assert_allclose(noise.add(x, r, stated=True), expected, rtol=1e-12)
+
+
 def test_given_much_privacy_budget_then_digits_are_still_learned(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,18 +380,30 @@ def test_given_sums_that_no_points_have_then_they_are_refused() -> None:
     rng = np.random.default_rng(0)
     right = soft_sums(rng.normal(size=(8, 4)), np.eye(3)[rng.integers(3, size=8)], stated=True)
     check_sums("client 0", {SUMS: right.flat()}, 3, 4, 8)
-    many, negative, endless = right.flat(), right.flat(), right.flat()
+    many, negative, endless, owing = (right.flat() for _ in range(4))
     many[0] += 2  # more points than it has announced
+    owing[1] = -20.0  # the product of two classes: each has fewer points than none
     negative[-1] = -1.0  # a square
     endless[7] = np.nan
     for flat, code in (
         (right.flat()[1:], "message-form"),
         (many, "message-contradicts"),
+        (owing, "message-contradicts"),
         (negative, "message-out-of-range"),
         (endless, "message-out-of-range"),
     ):
         with refuses(code, BadMessageError):
             check_sums("client 0", {SUMS: flat}, 3, 4, 8)
+
+
+@pytest.mark.parametrize("prior", [[0.5, 0.5], [0.4, -0.3, *[0.1125] * 8]])
+def test_given_numbers_that_are_no_class_priors_then_there_are_no_sums(
+    settings: Settings, prior: list[float]
+) -> None:
+    client = simulated_client(SetsClient, settings(**CLOSED, **{"closed-form.sum": "plaintext"}))
+    content = asked(client)
+    with refuses("message-form"):
+        client.on_phase(HEAD, replace(content, values={**content.values, PRIOR: prior}))
 
 
 def test_given_features_without_end_then_the_client_says_so(settings: Settings) -> None:

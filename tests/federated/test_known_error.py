@@ -1,6 +1,7 @@
 """Runs that know the error of their model without a label."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,19 @@ def test_a_resumed_run_knows_what_the_whole_one_knows(
     resumed = summary(train(resolve({"resume": output}, tmp_path), 3))
     for key in ("known_error", "known_error_interval", "known_confusion"):
         assert resumed[key] == whole[key]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_what_is_asked_has_the_type_of_the_run(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type
+) -> None:
+    """Another type would make the same question look new."""
+    arrays_of = LeaveOneOut.arrays
+    monkeypatch.setattr(LeaveOneOut, "arrays", lambda self, _: arrays_of(self, kind))
+    flat = {**NO_DATA, **CLOSED, "model": "linear", "selection": "last", "precision": "float32"}
+    owners = Owners(tmp_path, 3, write_sets)
+    with nullcontext() if kind is np.float32 else pytest.raises(UserError):
+        train(settings(**flat), 3, client_app=owners.app)
 
 
 @pytest.mark.parametrize(

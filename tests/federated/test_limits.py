@@ -1,5 +1,6 @@
 """Each limit of an owner at each message, also if the owner makes it stricter during a run."""
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from fedul_flwr.config.node_config import NodeConfig, OwnerLimits
 from fedul_flwr.config.run_config import RunConfig
@@ -20,22 +21,27 @@ from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
     DESCRIBE,
+    DIAGNOSTICS,
     END,
     HEAD,
     OF,
+    PART,
     PRIOR,
+    SETTINGS,
     SETUP,
     phase_messages,
     to_record,
 )
 from fedul_flwr.federated.owner.door import build_client, make_client_app
 from fedul_flwr.federated.owner.ledger import Approvals
-from fedul_flwr.federated.payload import EVALUATE, TRAIN
+from fedul_flwr.federated.payload import ENDED, EVALUATE, STARTED, TRAIN
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models.registry import fresh_model
-from tests.federated.test_asking_again import setup_of
+from tests.federated.test_asking_again import answers_of, setup_of
+from tests.federated.test_model_check import moved
 from tests.support.learnable_owners import write_labeled, write_sets
 from tests.support.lying_server import SUMMED
+from tests.support.refusals import refuses
 
 PLAIN: dict[str, Any] = {
     **{**SUMMED, "secure_sum": "off", "method": "fedul", "model": "linear"},
@@ -211,18 +217,60 @@ def test_a_loss_leaves_where_the_run_declares_it(
         assert (said(grid, EVALUATE, first_weights(config)) == "answered") is answers
 
 
-@pytest.mark.parametrize("moved", [0.0, 1.0])
-def test_a_model_that_cannot_be_is_not_evaluated(
-    settings: Callable[..., RunConfig], tmp_path: Path, moved: float
+@pytest.mark.parametrize(
+    ("name", "length", "answers"),
+    [
+        # Round 1 begins with the first weights; one update of length 0.5 later it is evaluated.
+        *((TRAIN, 0.0, True), (TRAIN, 0.4, False)),
+        *((EVALUATE, 0.0, True), (EVALUATE, 0.4, True), (EVALUATE, 0.6, False)),
+    ],
+)
+def test_a_model_that_cannot_be_is_not_answered(
+    settings: Callable[..., RunConfig], tmp_path: Path, name: str, length: float, answers: bool
 ) -> None:
     config = settings(**{**PLAIN, "selection": "heldout", "max_update_norm": 0.5})
-    model = {
-        name: array + np.float32(moved) for name, array in first_weights(config).arrays.items()
-    }
+    model = moved(first_weights(config).arrays, length)
     with task_identity():
         grid = opened(config, tmp_path / "ward", **{"check-models": True})
-        answer = said(grid, EVALUATE, Content(model))
-    assert ("check-models" in answer) is bool(moved)
+        answer = said(grid, name, Content(model))
+    assert ("check-models" in answer) is not answers
+
+
+def test_an_update_of_one_owner_is_not_asked_for_where_sums_are_required(
+    settings: Callable[..., RunConfig], tmp_path: Path
+) -> None:
+    config, asked = settings(**{**HEADS, "closed-form.sum": "masked"}), []
+
+    def listen(client: Any) -> None:
+        client.train = lambda *_: asked.append(client)
+
+    with task_identity():
+        for limits, times in (({"require-secure-sum": True}, 0), ({}, 1)):
+            grid = opened(config, tmp_path / "ward", listen, **limits)
+            said(grid, TRAIN, first_weights(config))
+            assert len(asked) == times
+
+
+def test_a_setup_without_settings_is_refused(
+    settings: Callable[..., RunConfig], tmp_path: Path
+) -> None:
+    """Those of the app, which the server has sent, too, would be within no limit."""
+    write_sets(tmp_path / "ward", 0)
+    phase, content = setup_of(settings(**PLAIN))
+    without = {key: value for key, value in content.values.items() if key != SETTINGS}
+    [answer] = answers_of(tmp_path / "ward", [(phase, Content(values=without))])
+    assert answer != "answered"
+
+
+def test_a_module_that_is_not_allowed_is_not_imported_before_the_setup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spying_module.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    flat: dict[str, Any] = {"method": "spying_module:METHOD"}
+    with refuses("owner-does-not-allow", limit="allow-methods"):
+        build_client(Context(7, 5, {"data": str(tmp_path)}, RecordDict(), flat))
+    assert "spying_module" not in sys.modules
 
 
 @pytest.mark.parametrize("name", [TRAIN, HEAD])
@@ -239,7 +287,7 @@ def test_nobody_but_a_simulation_knows_what_an_owner_draws(
 
         client.train = client.on_phase = answer
 
-    config = settings(**(PLAIN if name == TRAIN else HEADS))
+    config = settings(**(PLAIN if name == TRAIN else HEADS), seed=5)
     asked = replace(first_weights(config), values={"server-round": 1} if name == HEAD else {})
     is_on = False
     with task_identity():
@@ -278,9 +326,29 @@ def test_an_answer_from_points_leaves_no_sooner_than_its_owner_wants(
             [reply] = grid.send_and_receive(phase_messages(name, {FIRST_NODE_ID: content}))
             assert not reply.has_error()
             took.append(time.monotonic() - began)
-        began = time.monotonic()
-        [reply] = grid.send_and_receive(phase_messages("xclp-sum", {FIRST_NODE_ID: Content()}))
-        assert reply.has_error()
-        took.append(time.monotonic() - began)
+        for name in ("xclp-sum", PART):
+            began = time.monotonic()
+            [reply] = grid.send_and_receive(phase_messages(name, {FIRST_NODE_ID: Content()}))
+            assert reply.has_error()
+            took.append(time.monotonic() - began)
     assert all(seconds >= least for seconds in took[1:])
     assert took[0] < 0.7
+
+
+@pytest.mark.parametrize("wait", [0.0, 60.0])
+def test_an_update_does_not_say_how_long_training_took(
+    settings: Callable[..., RunConfig], tmp_path: Path, wait: float
+) -> None:
+    config = settings(**PLAIN)
+    content = RecordDict(
+        {
+            ARRAYS: to_record(first_weights(config).arrays),
+            CONFIG: ConfigRecord({"server-round": 1}),
+        }
+    )
+    with task_identity():
+        grid = opened(config, tmp_path / "ward", **{"answer-seconds": wait})
+        [reply] = grid.send_and_receive([Message(content, FIRST_NODE_ID, TRAIN)])
+    account = reply.content[DIAGNOSTICS]
+    assert account[ENDED] - account[STARTED] >= wait
+    assert wait or account[ENDED] - account[STARTED] < 60

@@ -117,6 +117,33 @@ def test_given_owners_told_different_things_then_nothing_is_read(
     assert not sums
 
 
+def too_small_a_weight(kind: str, _: int, message: Message) -> None:
+    """All owners, with four sets of 20 points each, are told that nobody has more than 29."""
+    if kind == "sum-shares":
+        config_of(message)[LARGEST_WEIGHT] = 29.0
+
+
+def test_given_a_largest_weight_that_is_not_the_largest_then_nobody_answers(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums = opened_sums(monkeypatch)
+    weighed = {"method": "fedul", "model": "linear", "test_prior": "uniform"}
+    owners = Owners(tmp_path / "sets", 4, write_sets)
+    for change, count in ((lambda *_: None, 1), (too_small_a_weight, 0)):
+        sums.clear()
+        run(settings, owners, change, client_weights="examples", **weighed)
+        assert len(sums) == count
+
+
+@pytest.mark.parametrize("least", [4, 5])
+def test_given_a_least_number_of_clients_then_no_sum_is_over_fewer(
+    least: int, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners, sums = Owners(tmp_path, 4, **{"min-labeled-clients": least}), opened_sums(monkeypatch)
+    run(settings, owners)
+    assert len(sums) == (1 if least == 4 else 0)
+
+
 def test_given_another_model_than_announced_then_owners_do_not_train_on_it(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,6 +364,16 @@ def test_given_restarted_nodes_when_a_round_is_asked_again_then_nobody_answers(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert answers_after_restart(settings, Owners(tmp_path, 4), monkeypatch) == 1
+
+
+def test_given_two_processes_that_answer_at_once_then_one_vector_leaves(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither knows of the other when the sum begins."""
+    monkeypatch.setattr(Ledger, "last_answer", lambda *_: 0)
+    sums = opened_sums(monkeypatch)
+    answers_after_restart(settings, Owners(tmp_path, 4), monkeypatch)
+    assert len(sums) == 1
 
 
 def test_given_no_ledger_when_a_round_is_asked_again_then_it_is_answered_again(

@@ -16,9 +16,10 @@ from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.federated.owner.ledger import LEDGER, Ledger
 from fedul_flwr.federated.owner.model_check import largest_move, refuse_foreign_model
+from fedul_flwr.federated.stages.heads import HeadNoise
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models.registry import fresh_model
-from tests.support.learnable_owners import NO_DATA
+from tests.support.learnable_owners import NO_DATA, write_sets
 from tests.support.lying_server import SUMMED, LyingGrid, Owners
 from tests.support.refusals import refuses
 from tests.support.runs import metrics, train
@@ -160,6 +161,7 @@ RULES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "check-models from elsewhere": ({"check_models": True}, {"start-from": "/x.safetensors"}),
     "fixed-features": ({"fixed_features": True}, {"method": "xclp"}),
+    "require-secure-sum of heads": ({"require_secure_sum": True}, {"head": "closed-form"}),
     "max-epsilon": ({"max_epsilon": 5.0}, {}),
     "max-epsilon of codes": ({"max_epsilon": 5.0}, {"method": "xclp-predict", "secure-sum": "off",
                              "max-update-norm": 0.0}),
@@ -197,8 +199,6 @@ PRIVATE: dict[str, Any] = {
 def test_given_a_budget_when_runs_spend_it_then_a_later_round_is_refused_also_in_another_run(
     settings: Settings, tmp_path: Path
 ) -> None:
-    from tests.support.learnable_owners import write_sets
-
     # z = 2: μ² = 1/4 a round. At δ = 1e-5 ε of 4, 5 and 6 rounds is 4.38, 4.98 and 5.55.
     owners = Owners(tmp_path, 3, write_sets, **{"max-epsilon": 5.2})
     train(settings(**PRIVATE), 3, client_app=owners.app)
@@ -207,6 +207,20 @@ def test_given_a_budget_when_runs_spend_it_then_a_later_round_is_refused_also_in
     assert {len(answers) for answers in owners.updates.values()} <= {1, 2}
     [spent] = Ledger(tmp_path / "owners" / "0.ledger" / LEDGER).spent()
     assert "updates in 5 message(s): epsilon = 4.98" in spent
+
+
+def test_given_a_budget_then_sums_for_heads_spend_it_also_in_another_run(
+    settings: Settings, tmp_path: Path
+) -> None:
+    # One release of ε = 10,000 in each run; two have more than 12,000.
+    owners = Owners(tmp_path, 3, write_sets, **{"max-epsilon": 12_000.0})
+    heads = {**SUMMED, "secure_sum": "off", "method": "closed-form", "model": "linear"}
+    private = {**heads, "closed-form.refinements": 0, "closed-form.epsilon": 1e4}
+    train(settings(**private), 3, client_app=owners.app)
+    ledger, one = Ledger(tmp_path / "owners" / "0.ledger" / LEDGER), HeadNoise(settings(**private))
+    assert ledger.mu_squared("sums for heads") == pytest.approx(one.mu_squared)
+    with pytest.raises(UserError, match="max-epsilon"):
+        train(settings(**private, seed=1), 3, client_app=owners.app)
 
 
 def test_given_a_server_that_asks_for_more_rounds_than_it_said_then_owners_stop(

@@ -13,9 +13,11 @@ from flwr.app import Context, Message, RecordDict
 from fedul_flwr.client_app import app as client_app
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.run_config import resolve
+from fedul_flwr.data.types import Content
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.declared import disclosures
 from fedul_flwr.federated.grid import PackingGrid, announce_end
+from fedul_flwr.federated.messages import phase_messages
 from fedul_flwr.federated.owner.log import COLUMNS, refuse_unwritable, settings_digest
 from fedul_flwr.federated.payload import LOSS, OF_ALL, STARTED
 from tests.support.learnable_owners import NO_DATA, write_sets
@@ -74,12 +76,15 @@ def test_given_a_run_then_each_owner_has_a_line_for_every_message_with_its_size_
     flat = json.loads((run / "config.json").read_text())["settings"]
     disclosed = json.loads((run / "disclosures.json").read_text())
     assert disclosed["settings"] == settings_digest(flat)
+    assert settings_digest({**flat, "resume": "runs/before"}) == disclosed["settings"]
+    assert settings_digest({**flat, "seed": 9}) != disclosed["settings"]
     assert [entry["what"] for entry in disclosed["sent"]] == [
         entry.part.says for entry in disclosures(resolve({**flat, "output": "elsewhere"}, tmp_path))
     ]
     for client in range(2):
         lines = read_log(owners.log(client))
         assert tuple(lines[0]) == COLUMNS
+        assert owners.log(client).stat().st_mode & 0o777 == 0o600
         mine = [message for message in sent if message.client == client]
         assert [line["message"] for line in lines] == [m.phase or m.type for m in mine]
         trained = [line for line in lines if line["message"] == "train"]
@@ -134,6 +139,16 @@ def test_given_a_run_that_the_owner_does_not_allow_then_the_refusal_is_in_the_lo
     assert (last["message"], last["bytes_sent"], last["sent"]) == ("setup", "0", "")
     assert last["outcome"].startswith("not answered: The node's owner does not allow")
     assert last["settings"] != ""
+
+
+@pytest.mark.usefixtures("identity")
+def test_what_a_server_says_is_no_formula_in_the_log(owners: Owners) -> None:
+    asked = phase_messages("end", {5: Content(values={"end": "ended"})})[0]
+    context = Context(7, 5, {"partition-id": 0}, RecordDict(), {"method": "=1+1"})
+    with pytest.raises(UserError):
+        owners.app()(asked, context)
+    [line] = read_log(owners.log(0))
+    assert line["method"] == "'=1+1"
 
 
 def test_given_a_log_that_cannot_be_written_then_nothing_is_sent(owners: Owners) -> None:

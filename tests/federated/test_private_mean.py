@@ -19,6 +19,7 @@ from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.federated.messages import ARRAYS, METRICS, to_arrays, to_record
 from fedul_flwr.federated.stages.dp import PrivateMean
 from tests.support.fedmatch_exchanges import Exchange, watched
+from tests.support.refusals import refuses
 from tests.support.runs import assert_same_arrays, last_model, summary, train
 from tests.support.settings import Settings
 
@@ -179,6 +180,14 @@ def test_what_the_server_does_with_a_model_costs_nothing(settings: Settings, met
     plan = {**QUICK, "num_rounds": 2, "server_fraction": 0.1, "base": "fedprox"}
     found = summary(train(settings(**plan, **SERVER, method=method), 2))
     assert found["epsilon"] == pytest.approx(gaussian_epsilon(2, 1.0, 1e-5), rel=0.01)
+
+
+@pytest.mark.parametrize("clipping", ["server", "client"])
+def test_statistics_of_batch_norm_would_leave_without_noise(
+    settings: Settings, clipping: str
+) -> None:
+    with refuses("setting-breaks-privacy", setting="model"):
+        train(settings(**{**QUICK, "model": "cnn2"}, **{"dp.clipping": clipping}), 3)
 
 
 def test_a_run_ends_with_its_budget(settings: Settings) -> None:

@@ -1,6 +1,7 @@
 """Replies one by one: forms, figures, norms, each refused in a sentence."""
 
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.combine import update_norm
-from fedul_flwr.federated.payload import OF_ALL, Part, Sizes
+from fedul_flwr.federated.payload import OF_ALL, Part, Sizes, refuse_undeclared
 from fedul_flwr.federated.replies import check_all_bytes, check_trained, check_update
+from fedul_flwr.federated.stages.clip import check_clipped
 from tests.support.refusals import refuses
 
 
@@ -85,6 +87,30 @@ REFUSED: dict[str, tuple[RecordDict, str]] = {
 def test_other_figures_are_refused(content: RecordDict, code: str) -> None:
     with refuses(code, BadMessageError):
         check_trained(content, REPORTS, Sizes(classes=10))
+
+
+@pytest.mark.parametrize(("length", "is_short"), [(2.0, True), (2.001, True), (2.02, False)])
+def test_an_update_that_its_client_has_not_clipped_is_refused(
+    length: float, is_short: bool
+) -> None:
+    start = record(w=np.zeros(4))
+    update = record(w=np.full(4, length / 2))  # of length √(4 · length² / 4)
+    with nullcontext() if is_short else refuses("update-too-large", BadMessageError):
+        check_clipped(update, start, 2.0)
+
+
+def test_numbers_add_up_to_what_is_declared() -> None:
+    shares = Part(2, at_least=0, total=1)
+    shares.check("shares", [0.75, 0.25], Sizes())
+    with refuses("message-out-of-range", BadMessageError):
+        shares.check("shares", [0.75, 0.24], Sizes())
+
+
+def test_a_number_with_the_name_of_declared_arrays_does_not_leave() -> None:
+    parts = {"psi": Part("model")}
+    refuse_undeclared("Mine", "train", RecordDict({"psi": record(w=np.ones(2))}), parts)
+    with refuses("own-method-wrong"):
+        refuse_undeclared("Mine", "train", figures({"psi": 1.0}, None), parts)
 
 
 def test_the_norm_of_an_update_by_hand() -> None:

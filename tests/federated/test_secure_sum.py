@@ -361,16 +361,19 @@ def test_given_new_keys_when_a_client_has_sent_its_vector_then_no_other_sum_of_t
     assert state.ephemeral("secure-sum")["stage/last"] == last
 
 
-def test_given_an_update_when_noise_is_added_then_it_has_its_deviation_in_whole_steps() -> None:
-    privacy = DPSettings(clipping="client", norm=2.0, noise_multiplier=0.5)
+@pytest.mark.parametrize(("step", "deviation"), [(1e-6, 0.50006), (5e-4, 0.5306)])
+def test_given_an_update_when_noise_is_added_then_it_has_its_deviation_in_whole_steps(
+    step: float, deviation: float
+) -> None:
+    privacy, least = DPSettings(clipping="client", norm=2.0, noise_multiplier=0.5), 4
     zeros = {(ARRAYS, "w"): np.zeros((300, 200))}
-    step, least = 1e-6, 4
     (noise,) = add_noise(zeros, privacy, step, least).values()
-    # z (C + step √d) / √least = 0.5 (2 + 1e-6 · 244.9) / 2 = 0.50006; 60,000 numbers: ± 1.5 %.
-    assert np.sqrt(np.mean(noise**2)) == pytest.approx(0.50006, rel=0.015)
+    # z (C + step √d) / √least = 0.5 (2 + step · 244.9) / 2; 60,000 numbers: ± 1.5 %.
+    assert np.sqrt(np.mean(noise**2)) == pytest.approx(deviation, rel=0.015)
     np.testing.assert_allclose(noise / step, np.rint(noise / step), atol=1e-6)
+    # 0.5 + 61.2 · step is below 1,024 steps.
     with refuses("setting-breaks-privacy", setting="dp.noise-multiplier"):
-        add_noise(zeros, privacy, 1e-3, least)
+        add_noise(zeros, privacy, 5.4e-4, least)
 
 
 PRIVATE_SUM: dict[str, Any] = {

@@ -9,6 +9,7 @@ from fedul_flwr.arrays import l2_norm
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.asked import Asked
 from fedul_flwr.federated.declared import declared
 from fedul_flwr.federated.messages import ARRAYS, SUM_PHASES
 from fedul_flwr.federated.payload import OF_ALL, TRAIN
@@ -72,6 +73,8 @@ def test_given_parts_without_noise_then_a_private_run_is_refused(
             train(config, 3)
         with refuses("setting-breaks-privacy", UserError, match=f"'{name}' without noise"):
             AtClient(Client(config, None, None)).check()  # type: ignore[arg-type]
+        with refuses("setting-breaks-privacy"):  # a server that has not looked asks for an update
+            AtClient(Client(config, None, None)).before(Asked({}, {}), {})  # type: ignore[arg-type]
     stage = f"{HERE}:Counting"
     with refuses("setting-breaks-privacy", UserError, match="'points' without noise"):
         train(settings(method=f"{HERE}:PLAIN", stage=stage, **private), 3)

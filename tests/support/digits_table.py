@@ -74,9 +74,8 @@ def invoke(command: str, *arguments: str) -> Result:
 
 
 def render() -> str:
-    """Write the page of all tables, and return its text."""
-    tables.render(Path("experiments"), Path("results"))
-    return tables.PAGE.read_text()
+    """All tables as Markdown."""
+    return tables.rendered(Path("experiments"), Path("results"))
 
 
 def output_of(result: Result) -> str:
