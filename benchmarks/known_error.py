@@ -1,4 +1,4 @@
-"""What class shares tell of a model without labels, beside test points."""
+"""What class shares tell of a model without labels, beside labeled points."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ COVERAGE, POINTS_PREDICTED = 0.9, 5_000
 
 
 def measure(quick: bool) -> Outcome:
-    """Runs of ``closed-form`` and ``fedul`` at their defaults, judged by no label and by test
-    points: error, calibration, sets of classes, and owners that fit."""
+    """Runs of ``closed-form`` and ``fedul`` at their defaults, judged by no label and by many: error
+    (validation points), calibration and sets of classes (test points), owners that fit."""
     outcome = Outcome(
-        "known_error: from class shares, beside that of test points",
+        "known_error: from class shares, beside that of labeled points",
         (
-            *("data, split, model", "known", "± 95 %", "test", "mean distance", "covered"),
+            *("data, split, model", "known", "± 95 %", "true", "mean distance", "covered"),
             *("ECE", "calibrated", "least and mean coverage", "classes", "far owners"),
         ),
         notes=[
@@ -61,12 +61,12 @@ def measure(quick: bool) -> Outcome:
                 runs = [_run(method, folder, seed, size, options) for seed in some]
                 for number in range(len(runs[0]["lines"])):
                     lines = [run["lines"][number] for run in runs]
-                    known, deviation, test, inside = zip(*map(_judged, lines), strict=True)
-                    apart = [abs(a - b) for a, b in zip(known, test, strict=True)]
+                    known, deviation, true, inside = zip(*map(_judged, lines), strict=True)
+                    apart = [abs(a - b) for a, b in zip(known, true, strict=True)]
                     label = f"{name}, {split}, {method}"
                     last = number == len(runs[0]["lines"]) - 1
                     label += f", message {number + 1}" if method == "closed-form" else ""
-                    row = mean(known), 1.96 * mean(deviation), mean(test), mean(apart)
+                    row = mean(known), 1.96 * mean(deviation), mean(true), mean(apart)
                     of_row = f"{sum(inside)} of {len(inside)}"
                     more = _of_model(runs) if last else ("",) * 5
                     outcome.rows.append((label, *(f"{v:.2f}" for v in row), of_row, *more))
@@ -74,9 +74,9 @@ def measure(quick: bool) -> Outcome:
                     covered += inside
                 far += [run["misfits"] for run in runs]
     outcome.bars += [
-        Bar("mean distance from the test error", mean(distances), 0.7, " points"),
+        Bar("mean distance from the true error", mean(distances), 0.7, " points"),
         Bar("largest mean distance of a row", max(distances), 1.5, " points"),
-        Bar("test errors in the interval", 100 * mean(covered), 90, " %", at_least=True),
+        Bar("true errors in the interval", 100 * mean(covered), 90, " %", at_least=True),
         Bar("owners of these runs that are far", sum(far), 0.05 * len(far) * CLIENTS, ""),
     ]
     outcome.figures = {"distances": distances}
@@ -134,10 +134,11 @@ def _run(
 
 
 def _judged(line: dict[str, float]) -> tuple[float, float, float, bool]:
-    """Known error, its standard error, test error, and whether the interval has the latter, with
-    what 10,000 test points leave open."""
-    known, deviation, test = (
-        float(line[key]) for key in ("known_error", "known_error_deviation", "test_error")
+    """Known error, its standard error, the error on validation points, which are drawn as those of
+    the clients are, and whether the interval has the latter, with what 10,000 points leave open."""
+    known, deviation, true = (
+        float(line[key])
+        for key in ("known_error", "known_error_deviation", "validation_prior_error")
     )
-    open_ = math.sqrt(test * (100 - test) / 10_000)
-    return known, deviation, test, abs(known - test) < 1.96 * math.hypot(deviation, open_)
+    open_ = math.sqrt(true * (100 - true) / 10_000)
+    return known, deviation, true, abs(known - true) < 1.96 * math.hypot(deviation, open_)
