@@ -34,8 +34,8 @@ COVERAGE, POINTS_PREDICTED = 0.9, 5_000
 
 
 def measure(quick: bool) -> Outcome:
-    """Runs of ``closed-form`` and ``fedul`` at their defaults, judged by no label and by many: error
-    (validation points), calibration and sets of classes (test points), owners that fit."""
+    """Runs of ``closed-form`` and ``fedul`` at their defaults, judged by no label and by many:
+    error (validation points), calibration and sets of classes (test points), owners that fit."""
     outcome = Outcome(
         "known_error: from class shares, beside that of labeled points",
         (
