@@ -235,7 +235,8 @@ def _hide_private_errors(answer: Answer) -> Answer:
                 return answer(message, context)
         except Exception as error:
             harmless = isinstance(error, UserError) and not isinstance(error, OwnDataError)
-            harmless &= getattr(error, "code", "") != "own-code-failed"  # it quotes a module's error
+            # What a module of somebody's own raises may quote data, and names a path.
+            harmless &= getattr(error, "code", "") != "own-code-failed"
             if harmless or context.node_config.keys() <= SIMULATION_KEYS:
                 raise
             say_here(context.node_config.get("partition-id", 0), error)
