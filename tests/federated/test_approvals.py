@@ -302,6 +302,14 @@ def test_a_run_that_sends_more_protects_less(consortium: Consortium) -> None:
     assert not protects_less(now, then)
 
 
+def test_a_run_of_a_module_that_is_gone_may_protect_less(consortium: Consortium) -> None:
+    then = describe_run(consortium.settings(), consortium.node(0), {})
+    gone = {**then, "settings": {**then["settings"], "method": "module_that_is_gone:METHOD"}}
+    assert not protects_less(then, then)
+    assert protects_less(gone, then)
+    assert protects_less(then, gone)
+
+
 def test_decisions_by_command(consortium: Consortium) -> None:
     def runs(*words: str) -> str:
         done = CliRunner().invoke(app, ["deploy", "runs", *words])
