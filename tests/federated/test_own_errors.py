@@ -112,7 +112,7 @@ def test_errors_that_nobody_thought_of_stay_at_home(
     assert "server" in str(reply.error.reason)
 
 
-@pytest.mark.parametrize("error", [KeyError("cyst of scan-7"), SystemExit("cyst of scan-7")])
+@pytest.mark.parametrize("error", [KeyError("cyst"), SystemExit("cyst")])
 def test_what_a_module_of_somebodys_own_raises_stays_at_home(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], error: BaseException
 ) -> None:
@@ -122,4 +122,4 @@ def test_what_a_module_of_somebodys_own_raises_stays_at_home(
     for broken in (error, quoted.value):
         reply = ask(plan("xclp", tmp_path), own, failing(broken))
         assert not any(secret in str(reply.error.reason) for secret in SECRETS)
-        assert "cyst of scan-7" in capfd.readouterr().err
+        assert "cyst" in capfd.readouterr().err
