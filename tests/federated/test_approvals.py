@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.deploy.runs import protects_less, shown
+from fedul_flwr.deploy.runs import decide, protects_less, shown
 from fedul_flwr.errors import OwnDataError
 from fedul_flwr.federated import members
 from fedul_flwr.federated.owner import ledger
@@ -205,10 +205,11 @@ def test_an_approval_ends_and_cannot_be_forged(consortium: Consortium) -> None:
     assert "ended" in ledger.ask(settings, node, {})["approval-because"]
     with refuses("run-not-approved"):
         ledger.require_approval(settings, node, {})
-    with closing(sqlite3.connect(of.file)) as entries, entries:
-        entries.execute("UPDATE decided SET until = ''")
-    with refuses("signature-wrong", OwnDataError):
-        ledger.require_approval(settings, node, {})
+    for forged in ("until = ''", "signature = x''"):
+        with closing(sqlite3.connect(of.file)) as entries, entries:
+            entries.execute(f"UPDATE decided SET {forged}")
+        with refuses("signature-wrong", OwnDataError):
+            ledger.require_approval(settings, node, {})
     of.decide(digest, "approved")
     ledger.require_approval(settings, node, {})
     # Nor is the decision on one run that on another.
@@ -273,6 +274,20 @@ def test_a_run_is_compared_with_the_last_one_that_was_approved(
         digests.append(digest_of(describe_run(config, node, {})))
     of.decide(digests[0], "approved")
     assert any("PROTECTS LESS" in line for line in shown(of, digests[2]))  # not the second
+    of.decide(digests[1], "approved")
+    assert not any("PROTECTS LESS" in line for line in shown(of, digests[2]))  # not the first
+
+
+def test_a_decision_is_about_one_run(consortium: Consortium) -> None:
+    of = consortium.approvals(0)
+    one, other = ("ab" + digit * 62 for digit in "01")
+    for digest in (one, other):
+        of.note(digest, {})
+    assert of.find("AB1") == other
+    for text in ("", "ab", "b"):
+        with refuses("unknown-name"):
+            list(decide(of, text, "approved"))
+    assert [of.standing(digest).state for digest in (one, other)] == ["waiting", "waiting"]
 
 
 def test_a_run_that_sends_more_protects_less(consortium: Consortium) -> None:
@@ -285,6 +300,14 @@ def test_a_run_that_sends_more_protects_less(consortium: Consortium) -> None:
     assert more
     assert {*protects_less(then, now)} == more
     assert not protects_less(now, then)
+
+
+def test_a_run_of_a_module_that_is_gone_may_protect_less(consortium: Consortium) -> None:
+    then = describe_run(consortium.settings(), consortium.node(0), {})
+    gone = {**then, "settings": {**then["settings"], "method": "module_that_is_gone:METHOD"}}
+    assert not protects_less(then, then)
+    assert protects_less(gone, then)
+    assert protects_less(then, gone)
 
 
 def test_decisions_by_command(consortium: Consortium) -> None:

@@ -32,6 +32,7 @@ from fedul_flwr.federated.owner.door import build_client, make_client_app
 from fedul_flwr.federated.owner.ledger import LEDGER, Ledger, epsilon_of
 from fedul_flwr.federated.replies import UpdateValidator
 from fedul_flwr.federated.stages import dp, heads
+from fedul_flwr.federated.stages.known_error import OF_MISFITS
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.federated.sums import client as sum_member
 from fedul_flwr.federated.sums.server import SecureSums
@@ -168,6 +169,27 @@ def test_what_no_answer_depends_on_is_refused(
         train(settings(**options), 3, client_app=owners.app)
 
 
+@pytest.mark.parametrize("sent", [True, False])
+def test_an_array_beside_what_a_sum_is_of_is_refused(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bool
+) -> None:
+    owners, opened = Owners(tmp_path, 3, write_sets), []
+    collect = SecureSums.collect
+
+    def lying(
+        self: Any, grid: Any, of: Any, clients: Any, size: int, arrays: Any, values: Any
+    ) -> Any:
+        junk = {"junk": np.zeros(1, np.float32)} if sent and of == OF_MISFITS else {}
+        asked = collect(self, grid, of, clients, size, {**arrays, **junk}, values)
+        opened.append(of)
+        return asked
+
+    monkeypatch.setattr(SecureSums, "collect", lying)
+    with suppress(UserError):
+        train(settings(**OF_HEADS), 3, client_app=owners.app)
+    assert (OF_MISFITS in opened) is not sent
+
+
 def answers_of(folder: Path, asked: list[Any], **limits: Any) -> list[str]:
     """What an owner answers to messages, each ``(phase, content)`` or content to train on."""
 
@@ -240,6 +262,7 @@ def test_sums_of_one_owner_are_plain_text() -> None:
         NodeConfig(data="ward", allow_plaintext=True).check_run(settings)
 
 
+@pytest.mark.parametrize("clipping", ["none", "client"])
 @pytest.mark.parametrize("fails", ["too large", "loss-not-finite", "model-not-finite"])
 def test_whether_an_update_can_be_sent_is_in_no_answer(
     settings: Settings,
@@ -247,7 +270,10 @@ def test_whether_an_update_can_be_sent_is_in_no_answer(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     fails: str,
+    clipping: str,
 ) -> None:
+    if (fails, clipping) == ("too large", "client"):
+        pytest.skip("what is clipped is not too large")
     owners, sums = Owners(tmp_path, 5), opened_sums(monkeypatch)
     build, seen = owners._build, []
 
@@ -275,12 +301,14 @@ def test_whether_an_update_can_be_sent_is_in_no_answer(
         return receive(self, heard)
 
     monkeypatch.setattr(UpdateValidator, "updates", replies_of)
-    run = train(settings(**SUMMED), 5, client_app=make_client_app(failing))
+    config = settings(**SUMMED, **{"dp.clipping": clipping})
+    run = train(config, 5, client_app=make_client_app(failing))
     assert [clients for clients, _ in sums] == [[*range(5)]]
     assert len(seen) == 5
     assert all(reply == seen[0] for reply in seen)  # the server hears the same of each
-    others = [owners.updates[1, client][0] for client in range(5) if client != VICTIM]
-    np.testing.assert_allclose(sums[0][1] / 4, np.mean(others, axis=0), atol=1e-6)
+    if clipping == "none":  # else the sum has noise
+        others = [owners.updates[1, client][0] for client in range(5) if client != VICTIM]
+        np.testing.assert_allclose(sums[0][1] / 4, np.mean(others, axis=0), atol=1e-6)
     assert "finite" in capfd.readouterr().err
     assert (run / "summary.json").is_file()
 

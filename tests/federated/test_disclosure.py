@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedul_flwr.config.methods import METHODS, PARTLY_LABELED
-from fedul_flwr.federated.declared import declared
+from fedul_flwr.federated.declared import declared, unprotected
 from fedul_flwr.federated.payload import part_of
 from tests.support.fedmatch_exchanges import TINY
 from tests.support.message_log import TO_SERVER, Recorded, read_message_log
@@ -109,3 +109,16 @@ def test_what_is_sent_is_what_is_declared(settings: Settings, tmp_path: Path, ru
         for name, entry in named.items():
             seen = any(at == phase and found is entry for (at, *_), found in of.items())
             assert seen or not entry.undisturbed, (phase, name)
+
+
+@pytest.mark.parametrize("secure_sum", ["off", "on"])
+def test_that_updates_have_no_noise_is_said_also_of_sums(
+    settings: Settings, secure_sum: str
+) -> None:
+    noisy = {"dp.clipping": "client", "dp.norm": 1.0, "dp.noise-multiplier": 1.0}
+    without, noised = (
+        {*unprotected(settings(**QUICK, method="labels-only", secure_sum=secure_sum, **more))}
+        for more in ({}, noisy)
+    )
+    [said] = without - noised
+    assert "clipped" in said

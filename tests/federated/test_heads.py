@@ -15,9 +15,9 @@ from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.messages import HEAD, OF, PRIOR, SUMS
 from fedul_flwr.federated.stages import heads
 from fedul_flwr.federated.stages.heads import HeadNoise, check_sums
-from fedul_flwr.learning.closed_form import soft_sums
+from fedul_flwr.learning.closed_form import SoftSums, soft_sums
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.strategies.closed_form import SetsClient
+from fedul_flwr.strategies.closed_form import LabelsClient, SetsClient
 from tests.support.learnable_owners import NO_DATA, write_sets
 from tests.support.lying_server import Owners
 from tests.support.refusals import refuses
@@ -354,6 +354,35 @@ def test_given_sums_of_another_round_then_a_client_refuses_them(settings: Settin
     assert len(part_of(client, "head", asked(client)))
     with refuses("server-asks-too-much"):  # a second release of round 1
         part_of(client, "refined-head", asked(client, "refined-head"))
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 0.0])
+def test_with_noise_the_soft_label_of_a_point_depends_on_no_other_point(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, epsilon: float
+) -> None:
+    labels: list[Any] = []
+
+    def watched(features: Any, soft: Any, **_: Any) -> Any:
+        labels.append(soft)
+        return SoftSums(*(np.zeros((1, 1)),) * 3)
+
+    monkeypatch.setattr(heads, "soft_sums", watched)
+    monkeypatch.setattr(
+        HeadNoise, "add", lambda _, features, soft, **options: watched(features, soft).flat()
+    )
+    options = {**OF_LABELS, "model": "linear", "closed-form.epsilon": epsilon}
+    client = simulated_client(LabelsClient, settings(**options))
+    points = client.point_shares()
+    assert 0 < points.stated.sum() < len(points.stated)
+    shares = points.shares.copy()
+    shares[0] = np.roll(shares[0], 1)  # another label of the first point
+    refined = asked(client, "refined-head")
+    refined = replace(refined, values={**refined.values, "server-round": 2})
+    for said in (points, points._replace(shares=shares)):
+        monkeypatch.setattr(client, "point_shares", lambda said=said: said)
+        part_of(client, "refined-head", refined)
+    one, other = (soft[1:] for soft in labels)
+    assert np.array_equal(one, other) is (epsilon > 0)
 
 
 def test_given_a_run_without_heads_then_a_client_sums_nothing(settings: Settings) -> None:

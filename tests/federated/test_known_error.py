@@ -1,7 +1,7 @@
 """Runs that know the error of their model without a label."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from fedul_flwr.federated.declared import declared
 from fedul_flwr.federated.messages import PART
 from fedul_flwr.federated.stages import heads
 from fedul_flwr.federated.stages import known_error as stage
+from fedul_flwr.federated.sums.server import SecureSums
 from fedul_flwr.learning.known_error import LeaveOneOut
 from tests.support.learnable_owners import NO_DATA, write_sets
-from tests.support.lying_server import Owners
+from tests.support.lying_server import SUMMED, Owners
 from tests.support.refusals import refuses
 from tests.support.runs import metrics, summary, train
 
@@ -143,6 +144,31 @@ def test_a_trained_model_is_judged_on_points_that_are_held_out(
         assert about["best_round"] == 1 + int(np.argmin(each))
         assert about["known_error"] == min(each)
     assert about["temperature"] == load_arrays_of(run / "model.safetensors")[1]["temperature"]
+
+
+@pytest.mark.parametrize("factor", [1, 10])
+def test_a_model_that_the_server_made_up_is_not_judged_by_an_owner_that_checks(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: int
+) -> None:
+    owners, summed = Owners(tmp_path, 3, write_sets, **{"check-models": True}), []
+    collect = SecureSums.collect
+
+    def lying(
+        self: Any, grid: Any, of: Any, clients: Any, size: int, arrays: Any, values: Any
+    ) -> Any:
+        crafted = {name: array * array.dtype.type(factor) for name, array in arrays.items()}
+        asked = collect(self, grid, of, clients, size, crafted, values)
+        summed.append(of)
+        return asked
+
+    monkeypatch.setattr(SecureSums, "collect", lying)
+    flat = {
+        **{**SUMMED, **HELD_OUT, "model": "linear", "selection": "shares", "num_rounds": 1},
+        **{"test_prior": "uniform", "max_update_norm": 0.5, "fedul.heldout-fraction": 0.4},
+    }
+    with suppress(UserError):
+        train(settings(**flat), 3, client_app=owners.app)
+    assert (stage.OF_ERRORS in summed) is (factor == 1)
 
 
 def test_given_noise_then_no_round_is_chosen_by_what_has_none(settings: Settings) -> None:

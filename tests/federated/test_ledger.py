@@ -31,6 +31,12 @@ def test_sums_are_answered_in_ascending_order_in_each_run(tmp_path: Path) -> Non
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+def test_nobody_but_its_owner_reads_the_folder_of_a_ledger(tmp_path: Path) -> None:
+    file = tmp_path / "ward.ledger" / LEDGER
+    assert Ledger(file).answer(1, 1)
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+
+
 def test_of_many_processes_one_answers(tmp_path: Path) -> None:
     def answer(_: int) -> bool:
         return Ledger(tmp_path / "ward.ledger").answer(1, 9)
@@ -107,11 +113,13 @@ def test_the_same_data_have_one_ledger_whatever_folder_a_node_has(tmp_path: Path
     spender(NodeConfig())("updates", 1.0)  # a simulation has none
 
 
-@pytest.mark.parametrize("kind", ["a folder", "no database", "no folder"])
+@pytest.mark.parametrize("kind", ["a folder", "a link", "no database", "no folder"])
 def test_a_ledger_that_cannot_be_used_lets_nothing_out(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "ward.ledger"
     if kind == "a folder":
         file.mkdir()
+    elif kind == "a link":
+        file.symlink_to(tmp_path / "nowhere")
     elif kind == "no database":
         file.write_text("not one of ours, and long enough to be read as a header of pages")
     else:

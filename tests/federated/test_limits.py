@@ -300,7 +300,7 @@ def test_nobody_but_a_simulation_knows_what_an_owner_draws(
     assert drawn[0] != drawn[1]
 
 
-@pytest.mark.parametrize(("wait", "least"), [(0.7, 0.7), (0.0, 0.0)])
+@pytest.mark.parametrize(("wait", "least"), [(0.7, 0.7), (1, 1.0), (0.0, 0.0)])
 def test_an_answer_from_points_leaves_no_sooner_than_its_owner_wants(
     settings: Callable[..., RunConfig], tmp_path: Path, wait: float, least: float
 ) -> None:

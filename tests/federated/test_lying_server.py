@@ -142,6 +142,7 @@ def test_given_a_least_number_of_clients_then_no_sum_is_over_fewer(
     owners, sums = Owners(tmp_path, 4, **{"min-labeled-clients": least}), opened_sums(monkeypatch)
     run(settings, owners)
     assert len(sums) == (1 if least == 4 else 0)
+    assert bool(owners.updates) is (least == 4)  # nor does anybody compute its part
 
 
 def test_given_another_model_than_announced_then_owners_do_not_train_on_it(

@@ -72,6 +72,13 @@ def test_given_rounds_then_a_model_may_move_by_a_clipped_update_in_each(
         check(moved(first, 2.1 * C), 3, ClientState(RecordDict()))
     with refuses("owner-does-not-allow"):
         check(first, 7, ClientState(RecordDict()))  # of 5 rounds, 6 is evaluated
+    with refuses("owner-does-not-allow"):
+        check(moved(first, 0.99 * C), 0, ClientState(RecordDict()))  # the first round is 1
+    again = ClientState(RecordDict())
+    for arrays, number in ((first, 1), (second, 2), (first, 1)):
+        check(arrays, number, again)
+    with refuses("owner-does-not-allow"):
+        check(moved(first, -0.99 * C), 2, again)  # the last one is still that of round 2
     for wrong in (np.nan, np.inf):
         with refuses("owner-does-not-allow"):
             check({**first, next(iter(first)): first[next(iter(first))] * wrong}, 4)

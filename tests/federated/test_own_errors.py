@@ -7,6 +7,7 @@ import pytest
 from flwr.app import Context, Message
 
 from fedul_flwr.client_app import app as own_app
+from fedul_flwr.config.base import user_code
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
@@ -82,7 +83,7 @@ def test_a_check_names_no_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert said in capsys.readouterr().out
 
 
-def failing(error: Exception) -> Any:
+def failing(error: BaseException) -> Any:
     """An app whose clients raise ``error``."""
 
     def build(context: Context) -> Client:
@@ -109,3 +110,16 @@ def test_errors_that_nobody_thought_of_stay_at_home(
     told = failing(UserError("The server sent no step of encrypted distances."))
     reply = ask(plan("xclp", tmp_path), own, told)
     assert "server" in str(reply.error.reason)
+
+
+@pytest.mark.parametrize("error", [KeyError("cyst"), SystemExit("cyst")])
+def test_what_a_module_of_somebodys_own_raises_stays_at_home(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], error: BaseException
+) -> None:
+    own = {"data": str(write_points(tmp_path / "clinic"))}
+    with pytest.raises(UserError) as quoted, user_code("A function of features"):
+        raise error
+    for broken in (error, quoted.value):
+        reply = ask(plan("xclp", tmp_path), own, failing(broken))
+        assert not any(secret in str(reply.error.reason) for secret in SECRETS)
+        assert "cyst" in capfd.readouterr().err

@@ -164,6 +164,16 @@ def test_given_a_log_that_cannot_be_written_then_nothing_is_sent(owners: Owners)
 
 
 @pytest.mark.usefixtures("identity")
+def test_given_a_link_to_nowhere_as_log_then_nothing_is_sent(owners: Owners) -> None:
+    nowhere = owners.place / "nowhere.csv"
+    owners.log(0).symlink_to(nowhere)
+    config = resolve({**SETTINGS, "output": str(owners.place / "run")}, owners.place)
+    with refuses("client-failed"):
+        train(config, 2, client_app=owners.app())
+    assert not nowhere.exists()
+
+
+@pytest.mark.usefixtures("identity")
 @pytest.mark.parametrize("how", ["finished", "failed"])
 def test_given_the_end_of_a_run_when_announced_then_it_is_in_the_log(
     owners: Owners, how: str

@@ -113,6 +113,13 @@ def test_a_number_with_the_name_of_declared_arrays_does_not_leave() -> None:
         refuse_undeclared("Mine", "train", figures({"psi": 1.0}, None), parts)
 
 
+def test_arrays_with_the_name_of_a_declared_number_do_not_leave() -> None:
+    parts = {"psi": Part()}
+    refuse_undeclared("Mine", "train", figures({"psi": 1.0}, None), parts)
+    with refuses("own-method-wrong"):
+        refuse_undeclared("Mine", "train", RecordDict({"psi": record(w=np.ones(2))}), parts)
+
+
 def test_the_norm_of_an_update_by_hand() -> None:
     start = record(w=np.array([1.0, 1.0], np.float32), n=np.array(5), v=np.array(2.0))
     # sqrt(3² + 4² + 12²) = 13; whole numbers do not count.

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Collection
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -583,3 +583,27 @@ def test_given_a_malformed_answer_then_the_server_names_its_client(five: Party) 
     for wrong in (missing, short, {**answer, "what": np.zeros(1)}):
         with pytest.raises(BadMessageError, match="Client 7"):
             server.check_shares(7, wrong)
+
+
+@pytest.mark.parametrize("needed", [4, 5])
+def test_given_a_secret_that_takes_all_to_open_when_one_drops_out_then_no_share_leaves(
+    needed: int,
+) -> None:
+    party = Party(range(5))
+    server = party.server(1)
+    answers = party.offer(server, party.clients, **{THRESHOLD: np.array(needed, np.int64)})
+    server.take_shares(answers)
+    words = vectors(party.clients)
+    server.take_vectors(party.send(server, {client: words[client] for client in range(4)}))
+    with nullcontext() if needed == 4 else refuses("too-few-clients"):
+        party.unmask(0, server.list_message())
+
+
+def test_given_shares_of_an_earlier_sum_then_they_do_not_open() -> None:
+    """With them in another list a server would get both secrets of a client in the earlier sum."""
+    party = Party(range(5))
+    earlier, words = party.begin(1).shares_for(0), vectors(party.clients)
+    server = party.begin(2)
+    with refuses("message-not-opened"):
+        party.mask(0, earlier, words[0])
+    party.mask(0, server.shares_for(0), words[0])

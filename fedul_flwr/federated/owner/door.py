@@ -158,7 +158,8 @@ def make_client_app(build: ClientBuilder, mods: Sequence[Mod] = ()) -> ClientApp
     """Flower's ClientApp; ``build`` creates a client for every message.
 
     On a data owner's device the server gets the text of an error only if it is a
-    :class:`UserError` that is not about the owner's data. Others go to the device's log only.
+    :class:`UserError` that is not about the owner's data, and quotes no error of a module of
+    somebody's own. Others go to the device's log only.
 
     Parameters
     ----------
@@ -234,6 +235,8 @@ def _hide_private_errors(answer: Answer) -> Answer:
                 return answer(message, context)
         except Exception as error:
             harmless = isinstance(error, UserError) and not isinstance(error, OwnDataError)
+            # What a module of somebody's own raises may quote data, and names a path.
+            harmless &= getattr(error, "code", "") != "own-code-failed"
             if harmless or context.node_config.keys() <= SIMULATION_KEYS:
                 raise
             say_here(context.node_config.get("partition-id", 0), error)
