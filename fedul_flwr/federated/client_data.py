@@ -290,7 +290,7 @@ class UnlabeledSetData(ClientData):
     @cached_property
     def sets(self) -> UnlabeledSets:
         """The sets without the points that are held out: what a method learns from."""
-        return self._among_all(~self._is_held_out)
+        return self._among_all(~self._is_held_out) if self.settings.holds_out else self.all_sets
 
     @cached_property
     def held_out(self) -> UnlabeledSets:

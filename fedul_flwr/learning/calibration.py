@@ -15,6 +15,7 @@ import math
 import numpy as np
 
 from fedul_flwr.arrays import Bools, Floats, Ints
+from fedul_flwr.learning.closed_form import LEAST_SHARE
 
 LIMIT = 100.0
 """T lies between 1 / LIMIT and LIMIT."""
@@ -120,7 +121,7 @@ def coverage_by_margin(gram: Floats, said: Floats, near: Floats) -> Floats:
     from sklearn.isotonic import IsotonicRegression
 
     masses = gram.sum(axis=1)
-    present = np.flatnonzero(masses > 1e-12 * masses.sum())
+    present = np.flatnonzero(masses > LEAST_SHARE * masses.sum())
     inverse = np.linalg.inv(gram[np.ix_(present, present)])
     result = np.ones((len(gram), 1 + len(near)))
     grows = IsotonicRegression(y_min=0, y_max=1)

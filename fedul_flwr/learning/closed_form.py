@@ -64,7 +64,7 @@ class SoftSums(NamedTuple):
 
     def flat(self) -> Floats:
         """All numbers, of symmetric matrices one triangle: ``(sums_size(K, d),)``."""
-        return np.concatenate([_triangle(self.gram), self.sums.ravel(), _triangle(self.second)])
+        return np.concatenate([triangle(self.gram), self.sums.ravel(), triangle(self.second)])
 
     @classmethod
     def of_flat(cls, numbers: Floats, num_classes: int, num_features: int) -> SoftSums:
@@ -72,9 +72,9 @@ class SoftSums(NamedTuple):
         first = num_classes * (num_classes + 1) // 2
         second = first + num_classes * num_features
         return cls(
-            _symmetric(numbers[:first], num_classes),
+            symmetric(numbers[:first], num_classes),
             numbers[first:second].reshape(num_classes, num_features),
-            _symmetric(numbers[second:], num_features),
+            symmetric(numbers[second:], num_features),
         )
 
 
@@ -90,11 +90,13 @@ def _upper(size: int) -> tuple[Ints, Ints]:
     return np.triu_indices(size)
 
 
-def _triangle(matrix: Floats) -> Floats:
+def triangle(matrix: Floats) -> Floats:
+    """The numbers of a symmetric matrix once: of its upper triangle, by rows."""
     return np.asarray(matrix[_upper(len(matrix))])
 
 
-def _symmetric(numbers: Floats, size: int) -> Floats:
+def symmetric(numbers: Floats, size: int) -> Floats:
+    """The matrix ``(size, size)`` of which :func:`triangle` gives these numbers."""
     matrix = np.empty((size, size))
     rows, columns = _upper(size)
     matrix[rows, columns] = numbers

@@ -18,6 +18,7 @@ from fedul_flwr.arrays import Arrays, Floats, Ints
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.learning.batches import gather, to_input
+from fedul_flwr.learning.closed_form import symmetric, triangle
 from fedul_flwr.models.whitened_filters import CONTRAST, FILTERS, MOMENTS
 
 RIDGE = 10.0
@@ -44,7 +45,7 @@ def patch_sums(stored: Inputs, points: Ints, side: int) -> Floats:
     for start in range(0, len(chosen), _AT_ONCE):
         images = to_input(gather(stored, chosen[start : start + _AT_ONCE]))
         total += patch_moments(images, side)
-    return np.concatenate([[len(chosen)], total[np.triu_indices(len(total))]])
+    return np.concatenate([[len(chosen)], triangle(total)])
 
 
 def moments_of(sums: Floats, most: float) -> Floats:
@@ -58,9 +59,7 @@ def moments_of(sums: Floats, most: float) -> Floats:
     count, size = float(sums[0]), math.isqrt(2 * len(sums) - 2)  # 1 + d (d + 1) / 2 numbers
     if not (np.isfinite(sums).all() and 0 < count <= most + 1e-6):
         raise BadMessageError("its sums of patches are of no images of it", "message-contradicts")
-    moments = np.zeros((size, size))
-    moments[np.triu_indices(size)] = sums[1:] / count
-    moments += np.triu(moments, 1).T
+    moments = symmetric(sums[1:] / count, size)
     if not are_moments(moments):
         raise BadMessageError("its sums of patches are those of none", "message-out-of-range")
     return moments

@@ -29,7 +29,7 @@ from fedul_flwr.learning.calibration import (
     near_the_top,
     sure_by_temperature,
 )
-from fedul_flwr.learning.closed_form import ABSENT, LEAST_SHARE, Gaussians
+from fedul_flwr.learning.closed_form import ABSENT, LEAST_SHARE, Gaussians, symmetric, triangle
 
 DIRECTIONS = 32
 """Random directions by which a point's length under the inverse covariance is estimated, scaled so
@@ -216,27 +216,23 @@ class ShareSums(NamedTuple):
 
     def flat(self) -> Floats:
         """All numbers once: ``(share_sums_size(K),)``."""
-        upper = np.triu_indices(len(self.gram))
         triples = tuple(_sorted_triples(len(self.gram)).T)
-        once = self.gram[upper], self.unsure[upper], self.third[triples]
+        once = triangle(self.gram), triangle(self.unsure), self.third[triples]
         return np.concatenate([*once, *map(np.ravel, (self.said, self.sure, self.near))])
 
     @classmethod
     def of_flat(cls, numbers: Floats, classes: int) -> ShareSums:
         """What :meth:`flat` gives, or a sum of these."""
-        rows, columns = np.triu_indices(classes)
         triples = _sorted_triples(classes)
         shapes = (classes, classes), (len(TEMPERATURES),), (len(MARGINS), classes, classes)
-        sizes = [len(rows)] * 2 + [len(triples), *map(math.prod, shapes)]
+        sizes = [classes * (classes + 1) // 2] * 2 + [len(triples), *map(math.prod, shapes)]
         gram, unsure, once, said, sure, near = np.split(numbers, np.cumsum(sizes)[:-1])
         third = np.empty((classes,) * 3)
         for order in permutations(range(3)):
             third[tuple(triples[:, order].T)] = once
-        square = np.zeros((2, classes, classes))
-        square[:, rows, columns] = square[:, columns, rows] = gram, unsure
         wide = (part.reshape(shape) for part, shape in zip((said, sure, near), shapes, strict=True))
         said, sure, near = wide
-        return cls(square[0], said, third, square[1], sure, near)
+        return cls(symmetric(gram, classes), said, third, symmetric(unsure, classes), sure, near)
 
 
 def share_sums_size(classes: int) -> int:

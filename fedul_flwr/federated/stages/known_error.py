@@ -85,8 +85,8 @@ class AtClient(ClientStage):
             return self._misfit(of, content)
         if of != OF_ERRORS:
             return None
-        trained = find_method(self.settings.method).updates
-        shares, logits, soft = (self._held_out if trained else self._without_each)(content)
+        judge = self._held_out if self.settings.holds_out else self._without_each
+        shares, logits, soft = judge(content)
         sums = ShareSums.of(shares, logits, soft)
         if self.client.node.data:
             self._say(sums)
@@ -99,9 +99,9 @@ class AtClient(ClientStage):
 
         client, sets = self.client, self.client.data.held_out
         number = count(content, "server-round")
-        model = [content.arrays[name] for name in names_of(client, content.arrays)]
+        names_of(client, content.arrays)  # refuses another model
         check_model(client, content.arrays, count(content, _OF_ROUND) + 1)
-        load_arrays(client.model, dict(zip(client.array_names(), model, strict=True)))
+        load_arrays(client.model, content.arrays)
         shares, logits = sets.priors[sets.sets], np.empty((0, client.num_classes))
         if len(sets.points):  # else its sets are too small
             plan = local_plan(self.settings)
@@ -192,7 +192,7 @@ class AtServer(ServerStage):
     def ask_losses(self, round: RoundAtServer, config: ConfigRecord) -> list[Message]:
         """None: what it asks for is a sum."""
         del config
-        trained = find_method(self.settings.method).updates
+        trained = self.settings.holds_out
         if trained and not (chooses(self.settings) and self.settings.is_evaluated(round.number)):
             return []
         registry = self.strategy.registry
@@ -266,7 +266,7 @@ class AtServer(ServerStage):
     def finish(self, run: Finished) -> Mapping[str, Any]:
         """What is known of the model that the run keeps."""
         clients = self.strategy.registry.present(clients_at_end(self.strategy, run.grid))
-        if find_method(self.settings.method).updates and not chooses(self.settings):
+        if self.settings.holds_out and not chooses(self.settings):
             arrays = run.directory.load_model(run.model)[0]
             values = {"server-round": self.strategy.record.round, _OF_ROUND: run.round}
             self._judged(run.grid, clients, arrays, {**values, PRIOR: self._prior().tolist()})
@@ -389,7 +389,7 @@ class KnowsError(Stage):
     @classmethod
     def sums(cls, settings: RunConfig) -> Mapping[str, Sum]:
         """Of class shares and predictions, and of owners that differ."""
-        ends = find_method(settings.method).updates and not chooses(settings)
+        ends = settings.holds_out and not chooses(settings)
         often = "after the last round" if ends else "every round that is evaluated"
         says = (
             "sums over its points of class shares, their products, what the model says, how sure "
