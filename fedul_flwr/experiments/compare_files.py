@@ -116,8 +116,8 @@ def _toml(value: object) -> str:
 
 def page(compared: Compared, figures: Sequence[Any]) -> str:
     """The table with its notes, figures, and all trials as one HTML page."""
-    trials = _trials(compared, "test_error", "best_round")
-    trials["error"] = in_words(trials["test_error"], percent)
+    trials = _trials(compared, compared.error, "best_round")
+    trials["error"] = in_words(trials[compared.error], percent)
     trials["best round"] = in_words(trials["best_round"], "{:.0f}".format)
     trials["seed"] = trials["seed"].astype(str)
     return render(

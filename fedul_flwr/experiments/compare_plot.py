@@ -56,10 +56,10 @@ def compare_figure(compared: Compared) -> Figure:
 def _draw_rounds(axes: Axes, compared: Compared) -> None:
     series: dict[str, list[dict[int, float]]] = {row: [] for row in compared.rows}
     for trial, run in compared.finished:
-        series[trial.row].append(dict(zip(*run.series("test_error"), strict=True)))
+        series[trial.row].append(dict(zip(*run.series(compared.error), strict=True)))
     shown: list[float] = []
     axes.set_xlabel("round")
-    axes.set_ylabel("mean test error (%)")
+    axes.set_ylabel(f"mean {compared.error.replace('_', ' ')} (%)")
     for position, errors in enumerate(map(common_rounds, series.values())):
         if errors.empty:
             continue
@@ -80,7 +80,7 @@ def _draw_rounds(axes: Axes, compared: Compared) -> None:
 
 
 def _draw_ends(axes: Axes, compared: Compared) -> None:
-    by_seed, ranked = compared.by_seed("test_error"), compared.ranked
+    by_seed, ranked = compared.by_seed(compared.error), compared.ranked
     for position, (_, of_row) in enumerate(by_seed.iterrows()):
         errors = of_row.dropna()
         if errors.empty:
@@ -94,7 +94,8 @@ def _draw_ends(axes: Axes, compared: Compared) -> None:
         mean: dict[str, Any] = {"marker": "|", "markersize": 15, "markeredgewidth": 2, "capsize": 4}
         std = errors.std() if len(errors) > 1 else None
         axes.errorbar(errors.mean(), position, xerr=std, color=look["color"], **mean)
-    words = {True: "test error in the best round", False: "error of labels"}
+    model = f"{compared.error.replace('_', ' ')} in the best round"
+    words = {True: model, False: "error of labels"}
     kinds = dict.fromkeys(words[trains] for trains in ranked["trains"])
     axes.set_xlabel(f"{' or '.join(kinds)} of each seed (%)")
     axes.set_ylim(len(ranked) - 0.4, -0.6)  # the first run on top, as in the table

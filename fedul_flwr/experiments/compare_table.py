@@ -27,6 +27,7 @@ from fedul_flwr.results.facts import NONE, duration, format_bytes
 from fedul_flwr.run.summary import SHARES
 
 MEASURES = {
+    "known-error": ("known error (%)", "known_error", 2),
     "balanced-accuracy": ("balanced (%)", "balanced_accuracy", 2),
     "auc": ("AUC", "auc", 3),
     "ece": ("ECE (%)", "ece", 2),
@@ -36,7 +37,12 @@ MEASURES = {
 """Heading, key in a summary and digits of the measures that a table can show, by their names."""
 COSTS = ("bytes_up", "bytes_down", *SHARES, *(key for _, key, _ in MEASURES.values()))
 """Numbers of a summary that the files have beside errors and times."""
+_KNOWN = "known_error"
 _FORM = "mean (sample standard deviation) over seeds."
+_KNOWN_NOTE = (
+    f"Known error in percent, of clients' points, without test points: {_FORM} How far it may be "
+    "from the true one in each run is not in the intervals below."
+)
 _LABELS = (
     "It is the error of the labels that clients gave their new points, or their unlabeled points "
     "if they have no new ones. A point without a label counts as wrong."
@@ -55,6 +61,14 @@ class Compared:
         """Names of the runs in their order."""
         return [*self.plan.rows]
 
+    @property
+    def error(self) -> str:
+        """The number of a summary that ranks: the error of test points or, where no run has any,
+        the one that is known without them."""
+        has_tested = self.by_seed("test_error").notna().any(axis=None)
+        is_known = self.by_seed(_KNOWN).notna().any(axis=None)
+        return _KNOWN if is_known and not has_tested else "test_error"
+
     def by_seed(self, key: str) -> pd.DataFrame:
         """A number such as ``seconds_total`` by run and seed, NaN where no trial has it."""
         numbers = self.trials.reindex(columns=["row", "seed", key])
@@ -67,7 +81,7 @@ class Compared:
         ``seconds_total``, ``seconds_per_round`` and :data:`COSTS`, numbers of ``trials`` and of
         ``failed`` ones, and ``trains``: whether the errors are of models, or else of labels.
         """
-        ranked, of_row = rank(self.by_seed("test_error")), self.trials.groupby("row")
+        ranked, of_row = rank(self.by_seed(self.error)), self.trials.groupby("row")
         for key in ("seconds_total", "seconds_per_round", *COSTS):
             ranked[key] = self.by_seed(key).mean(axis="columns")
         ranked["trials"] = of_row.size()
@@ -80,6 +94,7 @@ class Compared:
         """The table as text, a line for each run; the first column is text, others numbers."""
         ranked = self.ranked
         error = "test error (%)" if ranked["trains"].all() else "error (%)"
+        error = MEASURES["known-error"][0] if self.error == _KNOWN else error
         has_failed = (ranked["seeds"] == 0) & (ranked["failed"] > 0)
         cells = {
             error: _spread(ranked, 2).mask(has_failed, "failed"),
@@ -144,7 +159,7 @@ def print_runs(compared: Compared) -> None:
 def notes(compared: Compared, mark: str) -> list[str]:
     """Sentences that explain the table; ``mark`` says how it marks the best runs."""
     plan, trials, ranked = compared.plan, compared.by_run, compared.ranked
-    lines = [*_error_notes(ranked)]
+    lines = [_KNOWN_NOTE] if compared.error == _KNOWN else [*_error_notes(ranked)]
     if ranked["half_width"].notna().any():
         lines.append("95 %: half of the mean's confidence interval over seeds, by Student's t.")
     lines.append(f"{mark}: {_mark_note(ranked)}")
@@ -165,7 +180,7 @@ def notes(compared: Compared, mark: str) -> list[str]:
     if waiting := compared.titles(~failed & ~finished):
         lines.append(f"Not finished: {'; '.join(waiting)}.")
     trains = pd.Series([trial.trains for trial in trials["trial"]], index=trials.index)
-    unknown = finished & trials["test_error"].isna()
+    unknown = finished & trials[compared.error].isna()
     for which, missing in (
         (trains, "No test error was measured in the best round of"),
         (~trains, "There are no true labels to score the labels of"),
@@ -222,7 +237,7 @@ def _label_notes(compared: Compared) -> Iterator[str]:
 
 def _test_notes(compared: Compared) -> Iterator[str]:
     """The seeds of each test that is not over all seeds of the best run."""
-    measured, ranked = compared.by_seed("test_error").notna(), compared.ranked
+    measured, ranked = compared.by_seed(compared.error).notna(), compared.ranked
     for best in ranked.index[ranked["best"]]:
         for row in ranked.index[measured.any(axis="columns")]:
             if (measured.loc[row] == measured.loc[best]).all():

@@ -105,6 +105,27 @@ def test_methods_are_compared_on_them(tmp_path: Path) -> None:
     assert comparison.table["mean"].notna().all()
 
 
+def test_without_a_label_methods_are_ranked_by_errors_known_from_class_shares(
+    tmp_path: Path,
+) -> None:
+    compared = ff.compare(
+        {
+            "round": {"method": "closed-form", "closed_form": {"shrinkage": 1.0}},
+            "as it is": {"method": "closed-form", "closed_form": {"shrinkage": 0.01}},
+        },
+        sets=SETS,
+        priors=PRIORS,
+        clients=3,
+        seeds=1,
+        engine="in-process",
+        output=tmp_path / "compared",
+    )
+    known = {row: runs[0].summary["known_error"] for row, runs in compared.results.items()}
+    assert compared.table["mean"].to_dict() == known
+    assert compared.plot().axes[-1].get_xlabel().startswith("known error")
+    assert compared.table["known_error"].to_dict() == known
+
+
 @pytest.mark.parametrize(
     ("code", "options"),
     [
