@@ -37,6 +37,7 @@ from fedul_flwr.data.decode import (
     refuse_unused_range,
 )
 from fedul_flwr.data.dicom import Facts, dicom_facts, is_dicom
+from fedul_flwr.data.headers import UNITS_FILE, unit_files
 from fedul_flwr.data.safe_files import (
     build_once,
     cache_directory,
@@ -65,7 +66,7 @@ from fedul_flwr.data.types import UNLABELED, Inputs, InputShape, PartlyLabeledPo
 from fedul_flwr.errors import OwnDataError, UserError
 
 LABELS_FILE, PRIORS_FILE, COUNTS_FILE = "labels.csv", "priors.csv", "counts.csv"
-NO_POINTS = (LABELS_FILE, PRIORS_FILE, COUNTS_FILE)
+NO_POINTS = (LABELS_FILE, PRIORS_FILE, COUNTS_FILE, UNITS_FILE)
 """Files in an owner's folder that hold no points."""
 UNLABELED_FOLDER = "unlabeled"
 """Name of the folder of images without a label, next to class folders."""
@@ -238,7 +239,8 @@ def _decoded_copy(groups: Sequence[PointFiles], shape: InputShape, options: Tabl
 
     counts = [[str(group.path), len(group.files)] for group in groups]
     files = [file for group in groups for file in group.files]
-    key = cache_key([counts, list(shape), *options.identity], files)
+    beside = unit_files(files) if len(shape) < 2 else []
+    key = cache_key([counts, list(shape), *options.identity], [*files, *beside])
     home = build_once(cache_directory() / "owned" / key, build, private=True)
     notes = json.loads((home / "notes.json").read_text(encoding="utf-8"))
     inputs, sizes, order = (open_array(home / f"{n}.npy") for n in ("inputs", "sizes", "order"))
@@ -541,7 +543,8 @@ def load_partly_labeled(
             "files-contradict",
         )
     by_folder = _has_class_folders(root, class_names, form, labels_file)
-    points = _find_points(root, (inside, labels_file), input_shape)
+    apart = (inside, labels_file, find_entry(root, UNITS_FILE))
+    points = _find_points(root, apart, input_shape)
     copy = _decoded_copy([points], input_shape, table)
     names = list(map(composed, points.names(len(copy.inputs))))
     notes: tuple[str, ...] = ()
