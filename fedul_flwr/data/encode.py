@@ -382,7 +382,7 @@ def fit(tables: Sequence[Table], columns: Columns, missing: Missing) -> Columns:
     for block, at_block in _blocks(columns):
         if all(c.categories is not None and c.name not in fillable for c in block):
             continue
-        values = np.concatenate([_values(table, block, at_block) for table in tables])
+        values = np.concatenate([values_of(table, block, at_block) for table in tables])
         _refuse_lost_differences(tables, values, block, at_block)
         for name, at in Columns(tuple(block)).feature_slices.items():
             if name not in fillable:
@@ -417,7 +417,7 @@ def encode(tables: Sequence[Table], columns: Columns) -> list[VectorPoints]:
     for table in tables:
         vectors = np.zeros((len(table), len(fills)), dtype=np.float32)
         for block, at in _blocks(columns):
-            values = _values(table, block, at)
+            values = values_of(table, block, at)
             gaps = np.isnan(values)
             if gaps.any():
                 values = np.where(gaps, fills[at], values)
@@ -472,8 +472,9 @@ def cells_of(table: Table, name: str) -> Cells:
     return Cells(name, table.where, table.column(name), table.floats.get(name))
 
 
-def _values(table: Table, block: Sequence[Column], at: Ints) -> Floats:
-    """``(n, b)``, features of some columns, all NaN where a value is missing."""
+def values_of(table: Table, block: Sequence[Column], at: Ints) -> Floats:
+    """``(n, b)``, features of some columns, ``at`` of ``d`` in vectors without names; all NaN where
+    a value is missing."""
     if table.vectors is not None:
         numbers_given = np.asarray(table.vectors[:, at], dtype=np.float64)
         for column, values in zip(block, numbers_given.T, strict=False):

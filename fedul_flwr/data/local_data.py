@@ -22,7 +22,7 @@ from fedul_flwr.arrays import Floats, Ints
 from fedul_flwr.config.base import SUM_TOLERANCE, any_of
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.class_labels import class_of_cell
-from fedul_flwr.data.columns import refuse_twice
+from fedul_flwr.data.columns import Column, refuse_twice
 from fedul_flwr.data.csv_files import read_rows
 from fedul_flwr.data.decode import (
     IMAGE_SUFFIXES,
@@ -37,6 +37,7 @@ from fedul_flwr.data.decode import (
     refuse_unused_range,
 )
 from fedul_flwr.data.dicom import Facts, dicom_facts, is_dicom
+from fedul_flwr.data.encode import values_of
 from fedul_flwr.data.headers import UNITS_FILE, unit_files
 from fedul_flwr.data.safe_files import (
     build_once,
@@ -682,11 +683,11 @@ def survey_images(folder: Path, shape: InputShape) -> Iterator[str]:
 
 
 def survey_tables(folder: Path, options: TableOptions) -> Iterator[str]:
-    """Lines about the tables in an owner's folder: columns used and left out, cells filled."""
+    """Lines about the tables in an owner's folder, for its eyes only: columns used and left out,
+    and what each has."""
     used: dict[str, None] = {}
     left_out: dict[str, None] = {}
-    missing: Counter[str] = Counter()
-    rows = 0
+    tables: list[Table] = []
     for path in visible(folder, NO_POINTS):
         if path.suffix.lower() not in _SUFFIXES[0]:
             continue
@@ -698,15 +699,34 @@ def survey_tables(folder: Path, options: TableOptions) -> Iterator[str]:
                 features = [options.text]
             elif options.columns is not None and {*options.columns.names} <= {*table.names}:
                 features = [*options.columns.names]
-            for name in features:
-                missing[name] += int(table.column(name).to_pandas().isna().sum())
-        rows += len(table)
+                tables.append(table)
         used |= dict.fromkeys(features)
         left_out |= dict.fromkeys(name for name in table.names if name not in features)
     if used:
         yield f"columns used: {', '.join(used)}"
     if left_out:
         yield f"columns left out: {', '.join(left_out)}"
-    if missing.total():
-        cells = ", ".join(f"{name} {count}" for name, count in missing.items() if count)
-        yield f"missing cells filled (missing = {options.missing!r}), of {rows} rows: {cells}"
+    if tables and options.columns:
+        yield f"missing cells are filled (missing = {options.missing!r}), if the run has no fill"
+        for column in options.columns.columns:
+            yield _in_short(tables, column)
+
+
+def _in_short(tables: Sequence[Table], column: Column) -> str:
+    """Least, quartiles and largest number of a column, or rows of its categories, and gaps."""
+    width = np.arange(len(column.features))
+    values = np.concatenate([values_of(table, [column], width) for table in tables])
+    present = values[~np.isnan(values[:, 0])]
+    parts = [f"{len(values) - len(present)} of {len(values)} missing"]
+    if column.categories is not None:
+        counts = zip(column.values, present.sum(axis=0), strict=True)
+        parts.insert(0, ", ".join(f"{value} {count:.0f}" for value, count in counts))
+    elif len(present):
+        numbers = [f"{number:.4g}" for number in np.quantile(present, np.linspace(0, 1, 5))]
+        parts.insert(0, f"{numbers[0]} | {' | '.join(numbers[1:4])} | {numbers[4]}")
+    if column.bounds is not None:
+        parts.append(f"allowed {column.bounds[0]:g} to {column.bounds[1]:g}")
+    steps = {table.units.get(column.name, (1.0, 0.0)) for table in tables} - {(1.0, 0.0)}
+    parts += [f"after your numbers times {factor:g} plus {more:g}" for factor, more in steps]
+    unit = f" in {column.unit}" if column.unit else ""
+    return f"column {column.name}{unit}: {'; '.join(parts)}"
