@@ -6,13 +6,11 @@ import json
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from hashlib import sha256
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,17 +24,12 @@ from fedul_flwr.data.columns import Column, refuse_twice
 from fedul_flwr.data.csv_files import read_rows
 from fedul_flwr.data.decode import (
     IMAGE_SUFFIXES,
-    EncodedImages,
-    Images,
     file_images,
-    files_once,
     identity,
     list_images,
-    readable,
     refuse_shared,
     refuse_unused_range,
 )
-from fedul_flwr.data.dicom import Facts, dicom_facts, is_dicom
 from fedul_flwr.data.encode import values_of
 from fedul_flwr.data.headers import UNITS_FILE, unit_files
 from fedul_flwr.data.safe_files import (
@@ -99,9 +92,6 @@ def refuse_unwritable(folder: Path, what: str) -> None:
             "file-not-writable",
         )
 
-
-_SHOWN = 8
-"""Different values of a header that are listed."""
 
 # Files with points: which there are, and how they are read.
 
@@ -647,39 +637,6 @@ def _read_labels(
             )
         labels[numbers[name]] = number
     return labels, notes
-
-
-def survey_images(folder: Path, shape: InputShape) -> Iterator[str]:
-    """Lines about the DICOM files in an owner's folder, for its eyes only."""
-    facts: list[Facts] = []
-    with own_data():
-        for file in files_once(folder):
-            suffix = file.suffix.lower()
-            images: Images = file_images(file.name, [file] if suffix in IMAGE_SUFFIXES else [])
-            if suffix == ".parquet":
-                images = table_images(open_parquet(file))
-            batches = images.batches() if isinstance(images, EncodedImages) else ()
-            for name, content in chain.from_iterable(batches):
-                with readable(name):
-                    if is_dicom(content):
-                        facts.append(dicom_facts(content))
-    if not facts:
-        return
-    yield f"DICOM images: {len(facts)}"
-    for what in Facts._fields:
-        counts = Counter(getattr(one, what) for one in facts).most_common()
-        listed = ", ".join(f"{value} ({count})" for value, count in counts[:_SHOWN])
-        others = f", {len(counts) - _SHOWN} others" if len(counts) > _SHOWN else ""
-        yield f"{what}: {listed}{others}"
-    height, width = shape[:2]
-    sides = [tuple(map(int, one.size.split("x"))) for one in facts]
-    if odd := sum(rows * width != columns * height for rows, columns in sides):
-        yield (
-            f"warning: {odd} of {len(facts)} images have other proportions than {height}x{width}: "
-            "they are padded with black"
-        )
-    if len({one.spacing for one in facts}) > 1:
-        yield "warning: pixel spacings differ: the same organ is not equally large in all images"
 
 
 def survey_tables(folder: Path, options: TableOptions) -> Iterator[str]:

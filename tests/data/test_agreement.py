@@ -30,7 +30,7 @@ def table(leukocytes: float, men: float, shift: float = 0.0, rows: int = 200) ->
 
 def said_by(own: np.ndarray, *others: np.ndarray) -> list[str]:
     """What the owner of the first table reads, by sums of whole numbers."""
-    counts = [column_counts(one, np.arange(len(one))) for one in (own, *others)]
+    counts = [column_counts(one) for one in (own, *others)]
     sums = [sum(numbers) for numbers in zip(*map(packed, counts), strict=True)]
     assert len(sums) == packed_size(4)
     return [*differences(counts[0], unpacked(sums, 4), COLUMNS)]
@@ -39,7 +39,7 @@ def said_by(own: np.ndarray, *others: np.ndarray) -> list[str]:
 def test_each_number_is_in_one_bin_and_sums_are_those_of_the_counts() -> None:
     # Eight bins a decade: 1 and 1.3 are in one, 1.34 > 10^(1/8) = 1.3335 in the next.
     rows = np.array([[1.0, -1.0], [1.3, 0.0], [1.34, 1e-9], [1e30, -1e30]], np.float32)
-    counts = column_counts(rows, np.arange(4))
+    counts = column_counts(rows)
     assert counts.shape == (2, BINS)
     middle = BINS // 2
     first = middle + 1 + 6 * 8  # decades from 10^-6

@@ -19,7 +19,6 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.agreement import (
     MOST_COLUMNS,
     column_counts,
-    differences,
     packed,
     packed_size,
     unpacked,
@@ -43,13 +42,12 @@ from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS, SETUP
 from fedul_flwr.federated.payload import ONCE, Declared, Sum, all_of
 from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage
+from fedul_flwr.federated.stages.agreement import COUNTS, tell_owner
 from fedul_flwr.federated.sums.vector import fewest_summed
 from fedul_flwr.secure.words import whole
 
 OF_COLUMNS = "columns"
 """Name of the sum of columns."""
-COUNTS = "counts"
-"""Array of all owners' counts, ``(d, BINS)``, by which each sees how its columns lie among them."""
 
 
 def counts_columns(settings: RunConfig, width: int) -> bool:
@@ -159,19 +157,12 @@ class AtClient(ClientStage):
         scaling = received_scaling(content, client.setup)
         client.state.set_values(SETUP, {**client.setup, **scaling})
         if COUNTS in content.arrays:
-            here, whole = self._counts(), content.arrays[COUNTS]
-            if whole.shape != here.shape or whole.dtype != np.int64:
-                raise BadMessageError(
-                    f"Phase 'columns' came with counts {whole.shape}, not {here.shape}.",
-                    "message-form",
-                )
-            for line in differences(here, whole, client.data.table.columns):
-                print(f"Client {client.node.partition_id}: warning: {line}")
+            tell_owner(client, self._counts(), content, client.data.table.columns)
         return Content()
 
     def _counts(self) -> Ints:
         inputs, points = client_rows(self.client.data)
-        return column_counts(inputs, points)
+        return column_counts(np.asarray(inputs[points]))
 
     def part(self, of: str, content: Content) -> Sequence[int] | None:
         """Exact sums of its columns."""
