@@ -14,6 +14,7 @@ import numpy as np
 
 from fedul_flwr.arrays import Floats, Ints
 from fedul_flwr.data.columns import Column, Columns, unnamed_columns
+from fedul_flwr.data.standardize import Moments
 
 PER_DECADE = 8
 """Bins between a number and its tenfold: neighbors differ by a third."""
@@ -29,6 +30,10 @@ _BITS, _IN_ONE = 40, 15
 """A count is below 2^40, of 2^20 clients, and so many are one whole number."""
 FEWEST = 10
 """Points below which quartiles say nothing."""
+MOST_PAIRS = 256
+"""Pairs of a category and a number of which products are summed; none if there are more."""
+_TOGETHER, _ENOUGH = 0.25, 30
+"""Correlation from which a category and a number go together, and points that show it."""
 _FAR = 0.5
 """By how much an owner's share of a category differs from that of others."""
 
@@ -147,3 +152,77 @@ def _of_number(
         f"{begin} half of your {words.numbers} are about {low:.2g} to {high:.2g}, and half of "
         f"those of all other owners {least:.2g} to {most:.2g}{factor}: {ask}"
     )
+
+
+def category_pairs(columns: Columns | None) -> Ints:
+    """``(p, 2)``, features of categories and of numbers, of which means of products tell whether
+    they go together; none if there are more than :data:`MOST_PAIRS`."""
+    features = {c.name: c.categories is None for c in columns.columns} if columns else {}
+    at = columns.feature_slices if columns else {}
+    numbers = [at[name].start for name, is_number in features.items() if is_number]
+    ones = [f for name in at if not features[name] for f in range(at[name].start, at[name].stop)]
+    pairs = [(one, number) for one in ones for number in numbers]
+    return np.array(pairs if len(pairs) <= MOST_PAIRS else [], np.int64).reshape(-1, 2)
+
+
+def in_place_of_rare(rows: Floats, columns: Columns | None, pairs: Ints) -> Floats:
+    """``(p,)``, by pair the mean of the number, NaN where the numbers themselves are multiplied.
+
+    Sums by category would be the numbers of a patient, if the patient alone has a category. So an
+    owner with fewer than :data:`FEWEST` rows of one multiplies all categories of that column by
+    means, as if nothing went with them: other categories and the total would tell the rest.
+    """
+    means = np.full(len(pairs), np.nan)
+    for at in columns.feature_slices.values() if columns and len(pairs) else ():
+        counts = rows[:, at].sum(axis=0)
+        if (counts[counts > 0] < FEWEST).any():
+            here = (at.start <= pairs[:, 0]) & (pairs[:, 0] < at.stop)
+            means[here] = rows[:, pairs[here, 1]].mean(axis=0)
+    return means
+
+
+def swapped(
+    mine: Moments, count: int, everybody: Moments, total: int, columns: Columns
+) -> Iterator[str]:
+    """Categories that go with larger numbers at one owner, and with smaller at all others.
+
+    Shares do not show two names that are swapped where both are about as frequent; other columns
+    do, if they go with the category.
+
+    Parameters
+    ----------
+    mine, everybody : moments ``(d + p,)`` of ``count`` and of ``total`` points: of features, and of
+        the products of :func:`category_pairs`.
+    """
+    pairs, width = category_pairs(columns), len(columns.features)
+    if min(count, total - count) < _ENOUGH or not len(pairs):
+        return
+    squares = [m.variances + m.means**2 for m in (mine, everybody)]
+    means = (total * everybody.means - count * mine.means) / (total - count)
+    rest = (total * squares[1] - count * squares[0]) / (total - count)
+    here = _correlations(mine.means, mine.variances, pairs, width)
+    there = _correlations(means, rest - means**2, pairs, width)
+    both = np.where(here * there < 0, np.minimum(abs(here), abs(there)), 0)
+    of_feature = [(c, value) for c in columns.columns for value in (c.values or (c.name,))]
+    least = max(_TOGETHER, 3 / np.sqrt(min(count, total - count)))  # and not by chance
+    odd: set[str] = set()
+    for pair in np.argsort(-both):
+        column, value = of_feature[pairs[pair, 0]]
+        if both[pair] < least or column.name in odd:
+            continue
+        odd.add(column.name)
+        number = of_feature[pairs[pair, 1]][1]
+        larger = ("larger", "smaller") if here[pair] > 0 else ("smaller", "larger")
+        yield (
+            f"column {column.name!r}: {value!r} goes with {larger[0]} {number!r} in your rows, and "
+            f"with {larger[1]} in those of all other owners: swapped names of categories?"
+        )
+
+
+def _correlations(means: Floats, variances: Floats, pairs: Ints, width: int) -> Floats:
+    """``(p,)``, of pairs of features; 0 where one is constant."""
+    left, right = pairs.T
+    deviations = np.sqrt(np.maximum(variances[left] * variances[right], 0))
+    together = means[width : width + len(pairs)] - means[left] * means[right]
+    out = np.zeros(len(pairs))
+    return np.asarray(np.divide(together, deviations, out=out, where=deviations > 0))

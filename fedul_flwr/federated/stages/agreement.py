@@ -7,7 +7,7 @@ these (:mod:`fedul_flwr.federated.stages.columns`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from logging import WARNING
 from typing import Any
 
@@ -53,13 +53,18 @@ _ASKED = "asked"
 
 
 def tell_owner(
-    client: Any, here: Ints, content: Content, columns: Columns | None, words: Words = TABLES
+    client: Any,
+    here: Ints,
+    content: Content,
+    columns: Columns | None,
+    more: Iterable[str] = (),
+    words: Words = TABLES,
 ) -> None:
     """Say on an owner's machine alone how its data differ from those of all others."""
     everybody = content.arrays.get(COUNTS)
     if everybody is None or everybody.shape != here.shape or everybody.dtype != np.int64:
         raise BadMessageError(f"A message came without counts {here.shape}.", "message-form")
-    for line in differences(here, everybody, columns, words):
+    for line in (*differences(here, everybody, columns, words), *more):
         print(f"Client {client.node.partition_id}: warning: {line}")
 
 
@@ -97,7 +102,7 @@ class AtClient(ClientStage):
             from fedul_flwr.data.image_facts import IMAGES, WORDS
 
             columns, words = IMAGES, WORDS
-        tell_owner(client, stored[COUNTS], content, columns, words)
+        tell_owner(client, stored[COUNTS], content, columns, words=words)
         client.state.set_ephemeral(AGREEMENT, {})
         return Content()
 
