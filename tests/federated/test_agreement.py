@@ -22,7 +22,7 @@ from tests.support.settings import Settings
 
 RUN: dict[str, Any] = {
     **{**NO_DATA, "method": "closed-form", "model": "random-features", "test_prior": "uniform"},
-    "selection": "last",
+    **{"selection": "last", "agreement": "auto"},
 }
 
 
@@ -142,7 +142,7 @@ def test_tables_that_nothing_else_counts(
     [line] = said
     assert line.startswith("Client 2: ")
     assert "'crp'" in line
-    train(settings(**flat, agreement="off"), 3)
+    train(settings(**{**flat, "agreement": "off"}), 3)
     assert "another unit" not in capfd.readouterr().out
 
 
