@@ -37,6 +37,8 @@ that the mean length is exact: its relative deviation is √(2 / 32), a quarter.
 same, and deviations do not cancel: with 16 and no scale they moved errors by a point and more."""
 MOST_CLASSES = 30
 """Largest K: the fit of C has K² unknowns, and its errors need K (K + 1) (K + 2) / 6 sums."""
+CORRECTED_WITHIN = 0.25
+"""Standard deviation of a correction by :func:`moved_by_others`, as a part of it."""
 _AT_ONCE = 2048
 """Points whose systems of equations are in memory together."""
 _SENT = "leave-one-out/"
@@ -56,6 +58,9 @@ class LeaveOneOut(NamedTuple):
     mean : ``(d,)``, m, of all points.
     sketch : ``(d, p)``, C^-1/2 times random directions: \\|(x - m) sketch\\|²/p estimates
         (x - m)ᵀ C⁻¹ (x - m).
+    clipped : ``(d, K)``, C^-1/2 times the eigenvectors of the covariance whose eigenvalues were
+        negative and became 0; columns of zeros beyond these, which are fewer than K.
+    follows : ``(K,)``, how much of a change between each of these and the others is left.
     inner : ``(K, K)``, (μ_k - m)ᵀ C⁻¹ (μ_l - m).
     gram : ``(K, K)``, A of the sums that the head is of.
     offset : ``(K,)``, logarithms of the class priors that the head is for.
@@ -64,6 +69,8 @@ class LeaveOneOut(NamedTuple):
 
     mean: Floats
     sketch: Floats
+    clipped: Floats
+    follows: Floats
     inner: Floats
     gram: Floats
     offset: Floats
@@ -100,9 +107,24 @@ class LeaveOneOut(NamedTuple):
         lengths = [float(((spread @ by) * by).sum()) for by in (roots, sketch)]
         sketch *= math.sqrt(lengths[0] * DIRECTIONS / lengths[1]) if min(lengths) > 0 else 1.0
         within = gaussians.from_mean @ roots
+        # Class means explain K - 1 directions at most, and so no more variances are negative.
+        raw = np.einsum("dp,dp->p", vectors, gaussians.covariance @ vectors)
+        below, size = np.minimum(raw, 0)[: len(prior)], min(len(raw), len(prior))
+        clipped, follows = np.zeros((len(raw), len(prior))), np.zeros(len(prior))
+        clipped[:, :size] = roots[:, :size] * (below < 0)
+        # Of λ > 0 and ν < 0 first order keeps λ / (λ - ν) of a change between them; the mean over λ
+        # weighs each as points do under C⁻¹.
+        above = np.maximum(raw, 0)
+        weights = above / values
+        for at, value in enumerate(below):
+            part_left = above / np.where(above > 0, above - value, 1)
+            follows[at] = weights @ part_left / max(float(weights.sum()), LEAST_SHARE)
         with np.errstate(divide="ignore"):
             offset = np.where(gaussians.present & (prior > 0), np.log(prior), ABSENT)
-        return cls(gaussians.mean, sketch, within @ within.T, gram, np.asarray(offset), part)
+        inner = within @ within.T
+        return cls(
+            *(gaussians.mean, sketch, clipped, follows, inner, gram, np.asarray(offset)), part=part
+        )
 
     def logits(
         self, features: NDArray[np.floating], soft: Floats, weight: Floats, *, stated: bool
@@ -126,16 +148,29 @@ class LeaveOneOut(NamedTuple):
         x = x if x.ndim == 3 else x[:, None]
         sketched = x @ self.sketch
         inner = sketched @ sketched.transpose(0, 2, 1) / self.sketch.shape[1]
+        lengths = (self.clipped**2).sum(axis=0)
+        along = (weight @ self.clipped) / np.where(lengths > 0, lengths, 1)
         parts = range(0, len(x), _AT_ONCE)
         of_parts = [
-            self._of_part(inner[part], x[part] @ weight.T, soft[part], stated=stated)
+            self._of_part(
+                *(inner[part], x[part] @ weight.T, x[part] @ self.clipped, along),
+                *(soft[part], stated),
+            )
             for part in (slice(start, start + _AT_ONCE) for start in parts)
         ]
         return np.concatenate([np.empty((0, len(self.gram))), *of_parts]) + self.offset
 
-    def _of_part(self, inner_x: Floats, to_means: Floats, soft: Floats, *, stated: bool) -> Floats:
+    def _of_part(
+        self,
+        inner_x: Floats,
+        to_means: Floats,
+        x_clipped: Floats,
+        means_clipped: Floats,
+        soft: Floats,
+        stated: bool,
+    ) -> Floats:
         """Logits but for the offset, of points by products of views ``(n, V, V)``, and of these
-        with the means ``(n, V, K)``."""
+        with the means ``(n, V, K)``; what views and means ``(K, K)`` are where C is clipped."""
         count, views, classes = to_means.shape
         total, masses = float(self.gram.sum()), self.gram.sum(axis=1)
         # Rows: means without the point, as combinations of its views and the means.
@@ -162,8 +197,25 @@ class LeaveOneOut(NamedTuple):
         inner[:, :views, views:] = to_means
         inner[:, views:, :views] = to_means.transpose(0, 2, 1)
         inner[:, views:, views:] = self.inner
-        # (C + U E Uᵀ)⁻¹ between columns of U, of inner products G under C⁻¹, is (I + G E)⁻¹ G.
-        without = np.linalg.solve(np.eye(views + classes) + inner @ change, inner)
+        # Where C is not clipped, columns U change by all of E, where it is, by none, and between
+        # both by a part: V E Vᵀ with columns V = [free part of U, clipped part times `follows`].
+        whole = np.empty((count, views + classes, x_clipped.shape[2]))
+        whole[:, :views], whole[:, views:] = x_clipped, means_clipped
+        partly = whole * self.follows
+        size = 2 * (views + classes) if self.clipped.any() else views + classes
+        half, free = views + classes, inner - whole @ whole.transpose(0, 2, 1)
+        to_columns = np.concatenate([free, whole @ partly.transpose(0, 2, 1)], 2)[:, :, :size]
+        between, changes = np.zeros((2, count, 2 * half, 2 * half))
+        between[:, :half, :half] = free
+        between[:, half:, half:] = partly @ partly.transpose(0, 2, 1)
+        changes[:, :half] = np.concatenate([change, change], axis=2)
+        changes[:, half:, :half] = change
+        between, changes = between[:, :size, :size], changes[:, :size, :size]
+        # (C + V E Vᵀ)⁻¹ between columns of U is UᵀC⁻¹U - UᵀC⁻¹V (I + E VᵀC⁻¹V)⁻¹ E VᵀC⁻¹U.
+        moved = np.linalg.solve(
+            np.eye(size) + changes @ between, changes @ to_columns.transpose(0, 2, 1)
+        )
+        without = inner - to_columns @ moved
         along = np.einsum("nkj,nj->nk", means, without[:, :, 0])
         squares = np.einsum("nki,nij,nkj->nk", means, without, means)
         return np.asarray(along - squares / 2)
@@ -183,6 +235,8 @@ class ShareSums(NamedTuple):
     ----------
     gram : ``(K, K)``, A = Σ r rᵀ.
     said : ``(K, K)``, B = Σ r zᵀ.
+    uncorrected : ``(K, K)``, B without :func:`moved_by_others`, of which the error is the less
+        certain the more that changes.
     third : ``(K, K, K)``, Σ r r r, of which standard errors follow.
     unsure : ``(K, K)``, Σ diag(q) - q qᵀ of posteriors q, by which they follow logits.
     sure : ``(T,)``, Σ of the largest probability with logits divided by each of
@@ -193,19 +247,24 @@ class ShareSums(NamedTuple):
 
     gram: Floats
     said: Floats
+    uncorrected: Floats
     third: Floats
     unsure: Floats
     sure: Floats
     near: Floats
 
     @classmethod
-    def of(cls, shares: Floats, logits: Floats, soft: Floats) -> ShareSums:
-        """Of points with class shares, logits and posteriors ``(n, K)``."""
-        said = np.eye(shares.shape[1])[logits.argmax(axis=1)]
+    def of(
+        cls, shares: Floats, logits: Floats, soft: Floats, correction: Floats | float = 0.0
+    ) -> ShareSums:
+        """Of points with class shares, logits and posteriors ``(n, K)``; ``correction`` of others'
+        soft labels is in the logits."""
+        one_hot = np.eye(shares.shape[1])
+        said, before = (one_hot[of.argmax(axis=1)] for of in (logits, logits - correction))
         third = np.einsum("ni,nj,nk->ijk", shares, shares, shares, optimize=True)
         unsure = np.diag(soft.sum(axis=0)) - soft.T @ soft
         return cls(
-            *(shares.T @ shares, shares.T @ said, third, unsure),
+            *(shares.T @ shares, shares.T @ said, shares.T @ before, third, unsure),
             *(sure_by_temperature(logits), near_the_top(shares, logits)),
         )
 
@@ -218,27 +277,31 @@ class ShareSums(NamedTuple):
         """All numbers once: ``(share_sums_size(K),)``."""
         triples = tuple(_sorted_triples(len(self.gram)).T)
         once = triangle(self.gram), triangle(self.unsure), self.third[triples]
-        return np.concatenate([*once, *map(np.ravel, (self.said, self.sure, self.near))])
+        whole = self.said, self.uncorrected, self.sure, self.near
+        return np.concatenate([*once, *map(np.ravel, whole)])
 
     @classmethod
     def of_flat(cls, numbers: Floats, classes: int) -> ShareSums:
         """What :meth:`flat` gives, or a sum of these."""
         triples = _sorted_triples(classes)
-        shapes = (classes, classes), (len(TEMPERATURES),), (len(MARGINS), classes, classes)
+        square = classes, classes
+        shapes = square, square, (len(TEMPERATURES),), (len(MARGINS), *square)
         sizes = [classes * (classes + 1) // 2] * 2 + [len(triples), *map(math.prod, shapes)]
-        gram, unsure, once, said, sure, near = np.split(numbers, np.cumsum(sizes)[:-1])
+        gram, unsure, once, *flat = np.split(numbers, np.cumsum(sizes)[:-1])
         third = np.empty((classes,) * 3)
         for order in permutations(range(3)):
             third[tuple(triples[:, order].T)] = once
-        wide = (part.reshape(shape) for part, shape in zip((said, sure, near), shapes, strict=True))
-        said, sure, near = wide
-        return cls(symmetric(gram, classes), said, third, symmetric(unsure, classes), sure, near)
+        said, before, sure, near = (
+            part.reshape(shape) for part, shape in zip(flat, shapes, strict=True)
+        )
+        triangles = symmetric(gram, classes), symmetric(unsure, classes)
+        return cls(triangles[0], said, before, third, triangles[1], sure, near)
 
 
 def share_sums_size(classes: int) -> int:
     """How many numbers :class:`ShareSums` are."""
     k = classes
-    by_class = (1 + len(MARGINS)) * k * k
+    by_class = (2 + len(MARGINS)) * k * k
     return k * (k + 1) + k * (k + 1) * (k + 2) // 6 + by_class + len(TEMPERATURES)
 
 
@@ -270,7 +333,8 @@ def known_error(sums: ShareSums, prior: Floats, *, sampled: float = 0.0) -> Know
     """The error of a model, 1 - Σ_k π_k (A⁻¹ B)_kk, at class priors ``prior`` ``(K,)``.
 
     C is the least squares fit to B whose rows are probabilities. The standard error takes each
-    prediction as drawn from the row of its point's class, and class shares as exact.
+    prediction as drawn from the row of its point's class, class shares as exact, and corrections of
+    refined heads as right within :data:`CORRECTED_WITHIN`.
 
     Parameters
     ----------
@@ -289,7 +353,8 @@ def known_error(sums: ShareSums, prior: Floats, *, sampled: float = 0.0) -> Know
     if masses.sum() < 0.5:
         raise ValueError("nobody has held out a point")
     slack = 1e-6 * float(masses.sum())
-    if (sums.said < -slack).any() or (abs(sums.said.sum(axis=1) - masses) > slack).any():
+    both = np.stack([sums.said, sums.uncorrected])
+    if (both < -slack).any() or (abs(both.sum(axis=2) - masses) > slack).any():
         raise ValueError("what the model says is not of the points with these class shares")
     present = np.flatnonzero(masses > LEAST_SHARE * masses.sum())
     try:
@@ -315,14 +380,17 @@ def known_error(sums: ShareSums, prior: Floats, *, sampled: float = 0.0) -> Know
     spread = np.einsum("ja,lb,kab->kjl", weights, weights, sums.third, optimize=True)
     drawn = np.stack([np.diag(row) - np.outer(row, row) for row in confusion])
     of_class = float(np.einsum("kjl,kjl->", spread, drawn))
-    of_classes = np.zeros(classes)
+    of_classes, uncorrected = np.zeros((2, classes))
     of_classes[present] = np.diag(inverse @ sums.said[np.ix_(present, present)])
+    uncorrected[present] = np.diag(inverse @ sums.uncorrected[np.ix_(present, present)])
     right = float(prior @ of_classes)
+    unknown = CORRECTED_WITHIN * float(prior @ (of_classes - uncorrected))
     # If the class is drawn, too: E[(w·z)²] less its mean's square, of all points the least.
     of_both = float(np.einsum("kjj,kj->", spread, confusion)) - right**2 / float(masses.sum())
     variance = max(0.0, of_class + sampled * (of_both - of_class))
     error = min(100.0, max(0.0, 100 * (1 - right)))
-    return KnownError(error, 100 * math.sqrt(variance), confusion, of_classes)
+    deviation = 100 * math.hypot(math.sqrt(variance), unknown)
+    return KnownError(error, deviation, confusion, of_classes)
 
 
 def moved_by_others(moved: Floats, unsure: Floats, gram: Floats) -> Floats:

@@ -19,6 +19,7 @@ from fedul_flwr.learning.closed_form import (
 )
 from fedul_flwr.learning.known_error import (
     ARRAYS_OF_ONE,
+    CORRECTED_WITHIN,
     LeaveOneOut,
     ShareSums,
     known_error,
@@ -85,6 +86,43 @@ def test_each_points_logits_are_those_of_the_head_of_all_others(
     assert (sketched == logits.argmax(axis=1)).mean() > 0.97
 
 
+def test_where_variances_were_negative_logits_are_near_those_of_the_head_of_all_others() -> None:
+    # Sets that differ little, and directions of little variance: class means explain more than all.
+    rng = np.random.default_rng(3)
+    deviations = np.geomspace(1, 1e-3, 40)
+    shares = rng.dirichlet(np.full(CLASSES, 60.0), 16).repeat(40, axis=0)
+    labels = np.array([rng.choice(CLASSES, p=row) for row in shares])
+    x = rng.normal(size=(CLASSES, 40))[labels] * 0.3 + rng.normal(size=(len(labels), 40))
+    x *= deviations
+    sums = soft_sums(x, shares, stated=True)
+    gaussians = fit_gaussians(sums)
+    part = 0.2
+    spectrum = shrunk_spectrum(gaussians, part)
+    weight, _ = head_of_spectrum(gaussians, PRIOR, spectrum)
+    one = LeaveOneOut.of(gaussians, sums.gram, PRIOR, part, spectrum, rng)
+    exact = one._replace(sketch=spectrum[1] / np.sqrt(spectrum[0]) * math.sqrt(40))
+    assert 0 < one.clipped.any(axis=0).sum() < CLASSES
+
+    def of_others(number: int) -> Any:
+        of_point = soft_sums(x[[number]], shares[[number]], stated=True)
+        others = SoftSums(*(a - b for a, b in zip(sums, of_point, strict=True)))
+        head, bias = linear_head(fit_gaussians(others), PRIOR, part)
+        return head @ x[number] + bias
+
+    some = range(0, len(x), 5)
+    brute = np.stack([of_others(number) for number in some])
+    off = {
+        name: np.abs(
+            np.diff(form.logits(x, shares, weight, stated=True)[list(some)] - brute, axis=1)
+        ).mean()
+        for name, form in (
+            ("clipped", exact),
+            ("as if not", exact._replace(clipped=0 * exact.clipped)),
+        )
+    }
+    assert off["clipped"] < off["as if not"] / 3
+
+
 def test_what_is_sent_of_it_is_all_of_it() -> None:
     x, _, soft = sets_of_points()
     sums = soft_sums(x, soft, stated=True)
@@ -147,6 +185,25 @@ def test_the_interval_has_the_error_as_often_as_it_says(sampled: float) -> None:
     wide = 1.3 if sampled else 1.15  # what is subtracted of points that are drawn is the least
     assert 0.87 <= deviations.mean() / errors.std() <= wide
     assert 0.92 <= (abs(errors - error) < 1.96 * deviations).mean() <= (0.995 if sampled else 0.985)
+
+
+def test_a_correction_is_right_within_a_part_of_it() -> None:
+    # Of one-hot shares errors are counts: with the correction 1 of 4 points of class 0 is wrong,
+    # without it 3 of 4, and none of class 1. At equal priors that is 12.5 % and 37.5 %.
+    shares = np.eye(2).repeat(4, axis=0)
+    logits = np.array([[1, 0]] * 3 + [[0, 1]] * 5, float)
+    correction = np.zeros((8, 2))
+    correction[:2] = [2, 0]  # without it these two are of the other class
+    sums = ShareSums.of(shares, logits, shares, correction)
+    made, plain = (known_error(one, np.array([0.5, 0.5])) for one in (sums, sums_of_same(sums)))
+    assert made.error == plain.error == pytest.approx(12.5)
+    extra = math.sqrt(made.deviation**2 - plain.deviation**2)
+    assert extra == pytest.approx(CORRECTED_WITHIN * (37.5 - 12.5))
+
+
+def sums_of_same(sums: ShareSums) -> ShareSums:
+    """As if nothing had been corrected."""
+    return sums._replace(uncorrected=sums.said)
 
 
 def test_shares_that_are_all_alike_say_nothing() -> None:
