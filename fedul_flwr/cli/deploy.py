@@ -116,11 +116,16 @@ def check(
     **with_examples(
         "fedul-flwr deploy columns north south -o columns.json",
         "fedul-flwr deploy columns /data/ward --label-column diagnosis",
+        "fedul-flwr deploy columns north.json south.json west.json -o columns.json",
     )
 )
 def columns(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR…", help="Folders of owners with .csv or .parquet.")
+        list[Path],
+        typer.Argument(
+            metavar="DIR…|FILE.json…",
+            help="Folders of owners with .csv or .parquet, or columns files to merge.",
+        ),
     ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="New file to write.")
@@ -129,19 +134,32 @@ def columns(
         str, typer.Option(metavar="NAME", help="The column of labels, which is left out.")
     ] = "",
 ) -> None:
-    """Propose the columns file for owners' tables, and say which columns it leaves out and why."""
+    """Propose the columns file for owners' tables, and say which columns it leaves out and why.
+
+    Of columns files: merge them, and list what differs; exit code 1 if a person has to decide.
+    """
+    import json
+
     from fedul_flwr.data.safe_files import write_atomically
+    from fedul_flwr.deploy.merge_columns import merge_columns
     from fedul_flwr.deploy.propose_columns import propose_columns
 
     if output is not None and output.exists():
         raise UserError(f"{output} exists: name a new file, or delete it.", "file-exists")
-    proposal = propose_columns(folders, label_column)
+    is_merge = all(path.suffix.lower() == ".json" for path in folders)
+    if is_merge and label_column:
+        raise UserError("--label-column is for folders of tables.", "option-without-effect")
+    merged = merge_columns(folders) if is_merge else None
+    proposal = merged or propose_columns(folders, label_column)
     for line in proposal.lines():
         typer.echo(line, err=output is None)
+    content = json.dumps(json.loads(proposal.columns.to_json()), indent=1, ensure_ascii=False)
     if output is None:
-        typer.echo(proposal.to_json(), nl=False)
+        typer.echo(content)
     else:
-        write_atomically(output, proposal.to_json())
+        write_atomically(output, f"{content}\n")
+    if merged and merged.undecided:
+        raise typer.Exit(1)
 
 
 @deploy.command(**with_examples("fedul-flwr deploy status consortium"))

@@ -152,6 +152,10 @@ class DataSettings(Settings):
     (`plaintext`), or masked sums, of which the server learns the total over all clients alone
     (`masked`, for three clients or more). `auto` is `masked` where `xclp.secure` or
     `secure-sum` is on or sums for heads are masked, else `plaintext`."""
+    agreement: Literal["auto", "on", "off"] = "auto"
+    """Before round 1 a masked sum of counts tells each owner, and nobody else, how its images or
+    columns lie among all (docs/own-data.md). `auto` is `on` for owners' own data in runs that have
+    secure sums and no noise, `off` else."""
     image_size: Annotated[int, Field(ge=0, le=1024), only_with("points", "images")] = 0
     """Resize images to squares of this side in pixels; 0 keeps their size."""
     image_bits: Annotated[

@@ -6,12 +6,15 @@ run writes one, and setting `columns` names one. It holds what a column means, a
     {"columns": [{"name": "age", "fill": 60.0, "mean": 61.5, "scale": 12.0},
                  {"name": "sex", "categories": ["female", "male"]},
                  {"name": "code", "categories": ["I10", "E11"], "other": true, "fill": "I10"},
-                 {"name": "crp", "below": 0.5}]}
+                 {"name": "crp", "below": 0.5, "unit": "mg/l", "units": {"mg/dl": 10},
+                  "bounds": [0, 600], "called": ["CRP"]},
+                 {"name": "ward", "categories": ["a", "b"], "synonyms": {"A": "a"}}]}
 
 A column with categories is read as text, any other as a number, whatever a file's types are. A
 missing value becomes ``fill``. With ``other``, a text that is none of the categories becomes the
 category ``other``. ``mean`` and ``scale`` standardize a number. With ``below`` a cell ``<0.5``
-becomes that share of 0.5, and ``>9`` becomes 9.
+becomes that share of 0.5, and ``>9`` becomes 9. ``called``, ``units`` and ``synonyms`` say what
+owners write for a column, its unit and its categories (:mod:`fedul_flwr.data.headers`).
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,6 +60,8 @@ MISSING_TEXTS = frozenset(
 
 _LARGEST = float(np.finfo(np.float32).max)
 _Text = Annotated[StrictStr, Field(min_length=1)]
+_Factor = Annotated[StrictFloat, Field(gt=0)]
+_Step = _Factor | tuple[_Factor, StrictFloat]
 
 
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
@@ -70,6 +75,11 @@ class Column:
     other : whether texts that are none of the categories become the category :data:`OTHER`.
     fill : what a missing value becomes: a number, or one of ``values``; ``None`` refuses it.
     below : the share of v, from 0 to 1, that a number ``<v`` becomes; ``None`` refuses it.
+    unit : of a number; ``fill``, ``mean``, ``scale`` and ``bounds`` are in it.
+    units : of files in another unit the factor to ``unit``, or factor and what is then added.
+    bounds : the least and the largest number; others are refused.
+    called : other headers that it has.
+    synonyms : other texts of a category, with the category.
 
     Examples
     --------
@@ -84,6 +94,11 @@ class Column:
     scale: Annotated[StrictFloat, Field(gt=0)] | None = None
     below: Annotated[StrictFloat, Field(ge=0, le=1)] | None = None
     other: StrictBool = False
+    unit: _Text | None = None
+    units: Mapping[_Text, _Step] = field(default_factory=dict)
+    bounds: tuple[StrictFloat, StrictFloat] | None = None
+    called: tuple[Annotated[_Text, AfterValidator(column_name)], ...] = ()
+    synonyms: Mapping[_Text, _Text] = field(default_factory=dict)
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -218,7 +233,11 @@ class Columns:
     def to_json(self) -> str:
         """Content of a columns file."""
         stated = [
-            {k: v for k, v in vars(column).items() if v is not None and v is not False}
+            {
+                key: value
+                for key, value in vars(column).items()
+                if value is not None and value is not False and value != () and value != {}
+            }
             for column in self.columns
         ]
         return json.dumps({"columns": stated}, ensure_ascii=False)
@@ -269,7 +288,7 @@ def _parse(content: Mapping[str, Any], where: str) -> Columns:
         raise UserError(
             f"{where}: {named}{'.'.join(map(str, at))}: {first['msg']}.", "columns-file-wrong"
         ) from None
-    refuse_twice(columns.names, where)
+    refuse_twice([*columns.names, *(n for c in columns.columns for n in c.called)], where)
     refuse_twice(columns.features, where)
     refuse_too_wide(len(columns.features), where)
     return columns
@@ -289,14 +308,19 @@ def _consistent(column: Column) -> Column:
     if column.categories is None:
         too_large = not isinstance(column.fill, str) and abs(column.fill or 0) > _LARGEST
         is_right = not (column.other or isinstance(column.fill, str) or too_large)
+        is_right &= not column.synonyms and (column.unit is not None or not column.units)
+        is_right &= column.bounds is None or column.bounds[0] < column.bounds[1]
     else:
-        is_right = {column.mean, column.scale, column.below} == {None}
+        is_right = {column.mean, column.scale, column.below, column.unit, column.bounds} == {None}
+        is_right &= not column.units and {*column.synonyms.values()} <= {*column.values}
+        is_right &= not column.synonyms.keys() & {*column.values}
         is_right &= column.fill in (None, *column.values)
         is_right &= not any(value.strip() in MISSING_TEXTS for value in column.categories)
     if not column.name or not is_right:
         raise ValueError(
-            "it is neither a number with a finite fill, mean, scale and below, nor a category "
-            "with other and a fill of its categories, none of which is a missing value"
+            "it is neither a number with a finite fill, mean, scale and below, bounds of which the "
+            "first is less, and units only beside a unit, nor a category with other, and a fill "
+            "and synonyms of its categories, none of which is a missing value"
         )
     return column
 

@@ -248,6 +248,7 @@ def codes(cells: Cells, column: Column) -> Ints:
     for number, value in enumerate(values):
         numbers.setdefault(canonical(value), number)
     numbers |= {value: number for number, value in enumerate(values)} | {None: -1}
+    numbers |= {text: numbers[category] for text, category in column.synonyms.items()}
     texts = _texts(cells)
     rows = {text: row for row, text in reversed([*enumerate(texts.tolist(), 1)])}
     for text in sorted(rows.keys() - numbers.keys(), key=rows.__getitem__):
@@ -381,7 +382,7 @@ def fit(tables: Sequence[Table], columns: Columns, missing: Missing) -> Columns:
     for block, at_block in _blocks(columns):
         if all(c.categories is not None and c.name not in fillable for c in block):
             continue
-        values = np.concatenate([_values(table, block, at_block) for table in tables])
+        values = np.concatenate([values_of(table, block, at_block) for table in tables])
         _refuse_lost_differences(tables, values, block, at_block)
         for name, at in Columns(tuple(block)).feature_slices.items():
             if name not in fillable:
@@ -416,7 +417,7 @@ def encode(tables: Sequence[Table], columns: Columns) -> list[VectorPoints]:
     for table in tables:
         vectors = np.zeros((len(table), len(fills)), dtype=np.float32)
         for block, at in _blocks(columns):
-            values = _values(table, block, at)
+            values = values_of(table, block, at)
             gaps = np.isnan(values)
             if gaps.any():
                 values = np.where(gaps, fills[at], values)
@@ -471,10 +472,14 @@ def cells_of(table: Table, name: str) -> Cells:
     return Cells(name, table.where, table.column(name), table.floats.get(name))
 
 
-def _values(table: Table, block: Sequence[Column], at: Ints) -> Floats:
-    """``(n, b)``, features of some columns, all NaN where a value is missing."""
+def values_of(table: Table, block: Sequence[Column], at: Ints) -> Floats:
+    """``(n, b)``, features of some columns, ``at`` of ``d`` in vectors without names; all NaN where
+    a value is missing."""
     if table.vectors is not None:
-        return np.asarray(table.vectors[:, at], dtype=np.float64)
+        numbers_given = np.asarray(table.vectors[:, at], dtype=np.float64)
+        for column, values in zip(block, numbers_given.T, strict=False):
+            _refuse_outside(column, values, table.where)
+        return numbers_given
     parts = []
     for column in block:
         cells = cells_of(table, column.name)
@@ -482,12 +487,34 @@ def _values(table: Table, block: Sequence[Column], at: Ints) -> Floats:
             if column.below is not None:
                 cells, _ = with_bounds(cells, column.below, table.mark)
             parts.append(numbers(cells))
+            if column.name in table.units:
+                factor, more = table.units[column.name]
+                parts[-1] = parts[-1] * factor + more
+            _refuse_outside(column, parts[-1], table.where)
             continue
         places_of_rows = codes(cells, column)
         one_hot = np.eye(len(column.values) + 1, len(column.values))
         one_hot[-1] = np.nan
         parts += [*one_hot[places_of_rows].T]
     return np.stack(parts, axis=1)
+
+
+def _refuse_outside(column: Column, values: Floats, where: str) -> None:
+    """Refuse numbers beyond a column's bounds: each is a typing error or in another unit, which a
+    person has to look at."""
+    if column.bounds is None:
+        return
+    least, most = column.bounds
+    outside = ((values < least) | (values > most)) & ~np.isclose(values, least, 1e-9, 0)
+    outside &= ~np.isclose(values, most, 1e-9, 0)
+    if outside.any():
+        unit = f" {column.unit}" if column.unit else ""
+        raise UserError(
+            f"Column {column.name!r} of {where} has {outside.sum()} of {len(values)} numbers "
+            f"outside {least:g} to {most:g}{unit}, the first in row {outside.argmax() + 1}: "
+            "correct them, leave their cells empty, or say the unit of the file.",
+            "cell-out-of-bounds",
+        )
 
 
 def _refuse_doubtful_points(tables: Sequence[Table], columns: Columns) -> None:

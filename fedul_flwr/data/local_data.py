@@ -6,13 +6,11 @@ import json
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from hashlib import sha256
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,21 +20,18 @@ from fedul_flwr.arrays import Floats, Ints
 from fedul_flwr.config.base import SUM_TOLERANCE, any_of
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.class_labels import class_of_cell
-from fedul_flwr.data.columns import refuse_twice
+from fedul_flwr.data.columns import Column, refuse_twice
 from fedul_flwr.data.csv_files import read_rows
 from fedul_flwr.data.decode import (
     IMAGE_SUFFIXES,
-    EncodedImages,
-    Images,
     file_images,
-    files_once,
     identity,
     list_images,
-    readable,
     refuse_shared,
     refuse_unused_range,
 )
-from fedul_flwr.data.dicom import Facts, dicom_facts, is_dicom
+from fedul_flwr.data.encode import values_of
+from fedul_flwr.data.headers import UNITS_FILE, unit_files
 from fedul_flwr.data.safe_files import (
     build_once,
     cache_directory,
@@ -65,7 +60,7 @@ from fedul_flwr.data.types import UNLABELED, Inputs, InputShape, PartlyLabeledPo
 from fedul_flwr.errors import OwnDataError, UserError
 
 LABELS_FILE, PRIORS_FILE, COUNTS_FILE = "labels.csv", "priors.csv", "counts.csv"
-NO_POINTS = (LABELS_FILE, PRIORS_FILE, COUNTS_FILE)
+NO_POINTS = (LABELS_FILE, PRIORS_FILE, COUNTS_FILE, UNITS_FILE)
 """Files in an owner's folder that hold no points."""
 UNLABELED_FOLDER = "unlabeled"
 """Name of the folder of images without a label, next to class folders."""
@@ -97,9 +92,6 @@ def refuse_unwritable(folder: Path, what: str) -> None:
             "file-not-writable",
         )
 
-
-_SHOWN = 8
-"""Different values of a header that are listed."""
 
 # Files with points: which there are, and how they are read.
 
@@ -238,7 +230,8 @@ def _decoded_copy(groups: Sequence[PointFiles], shape: InputShape, options: Tabl
 
     counts = [[str(group.path), len(group.files)] for group in groups]
     files = [file for group in groups for file in group.files]
-    key = cache_key([counts, list(shape), *options.identity], files)
+    beside = unit_files(files) if len(shape) < 2 else []
+    key = cache_key([counts, list(shape), *options.identity], [*files, *beside])
     home = build_once(cache_directory() / "owned" / key, build, private=True)
     notes = json.loads((home / "notes.json").read_text(encoding="utf-8"))
     inputs, sizes, order = (open_array(home / f"{n}.npy") for n in ("inputs", "sizes", "order"))
@@ -541,7 +534,8 @@ def load_partly_labeled(
             "files-contradict",
         )
     by_folder = _has_class_folders(root, class_names, form, labels_file)
-    points = _find_points(root, (inside, labels_file), input_shape)
+    apart = (inside, labels_file, find_entry(root, UNITS_FILE))
+    points = _find_points(root, apart, input_shape)
     copy = _decoded_copy([points], input_shape, table)
     names = list(map(composed, points.names(len(copy.inputs))))
     notes: tuple[str, ...] = ()
@@ -645,45 +639,12 @@ def _read_labels(
     return labels, notes
 
 
-def survey_images(folder: Path, shape: InputShape) -> Iterator[str]:
-    """Lines about the DICOM files in an owner's folder, for its eyes only."""
-    facts: list[Facts] = []
-    with own_data():
-        for file in files_once(folder):
-            suffix = file.suffix.lower()
-            images: Images = file_images(file.name, [file] if suffix in IMAGE_SUFFIXES else [])
-            if suffix == ".parquet":
-                images = table_images(open_parquet(file))
-            batches = images.batches() if isinstance(images, EncodedImages) else ()
-            for name, content in chain.from_iterable(batches):
-                with readable(name):
-                    if is_dicom(content):
-                        facts.append(dicom_facts(content))
-    if not facts:
-        return
-    yield f"DICOM images: {len(facts)}"
-    for what in Facts._fields:
-        counts = Counter(getattr(one, what) for one in facts).most_common()
-        listed = ", ".join(f"{value} ({count})" for value, count in counts[:_SHOWN])
-        others = f", {len(counts) - _SHOWN} others" if len(counts) > _SHOWN else ""
-        yield f"{what}: {listed}{others}"
-    height, width = shape[:2]
-    sides = [tuple(map(int, one.size.split("x"))) for one in facts]
-    if odd := sum(rows * width != columns * height for rows, columns in sides):
-        yield (
-            f"warning: {odd} of {len(facts)} images have other proportions than {height}x{width}: "
-            "they are padded with black"
-        )
-    if len({one.spacing for one in facts}) > 1:
-        yield "warning: pixel spacings differ: the same organ is not equally large in all images"
-
-
 def survey_tables(folder: Path, options: TableOptions) -> Iterator[str]:
-    """Lines about the tables in an owner's folder: columns used and left out, cells filled."""
+    """Lines about the tables in an owner's folder, for its eyes only: columns used and left out,
+    and what each has."""
     used: dict[str, None] = {}
     left_out: dict[str, None] = {}
-    missing: Counter[str] = Counter()
-    rows = 0
+    tables: list[Table] = []
     for path in visible(folder, NO_POINTS):
         if path.suffix.lower() not in _SUFFIXES[0]:
             continue
@@ -695,15 +656,34 @@ def survey_tables(folder: Path, options: TableOptions) -> Iterator[str]:
                 features = [options.text]
             elif options.columns is not None and {*options.columns.names} <= {*table.names}:
                 features = [*options.columns.names]
-            for name in features:
-                missing[name] += int(table.column(name).to_pandas().isna().sum())
-        rows += len(table)
+                tables.append(table)
         used |= dict.fromkeys(features)
         left_out |= dict.fromkeys(name for name in table.names if name not in features)
     if used:
         yield f"columns used: {', '.join(used)}"
     if left_out:
         yield f"columns left out: {', '.join(left_out)}"
-    if missing.total():
-        cells = ", ".join(f"{name} {count}" for name, count in missing.items() if count)
-        yield f"missing cells filled (missing = {options.missing!r}), of {rows} rows: {cells}"
+    if tables and options.columns:
+        yield f"missing cells are filled (missing = {options.missing!r}), if the run has no fill"
+        for column in options.columns.columns:
+            yield _in_short(tables, column)
+
+
+def _in_short(tables: Sequence[Table], column: Column) -> str:
+    """Least, quartiles and largest number of a column, or rows of its categories, and gaps."""
+    width = np.arange(len(column.features))
+    values = np.concatenate([values_of(table, [column], width) for table in tables])
+    present = values[~np.isnan(values[:, 0])]
+    parts = [f"{len(values) - len(present)} of {len(values)} missing"]
+    if column.categories is not None:
+        counts = zip(column.values, present.sum(axis=0), strict=True)
+        parts.insert(0, ", ".join(f"{value} {count:.0f}" for value, count in counts))
+    elif len(present):
+        numbers = [f"{number:.4g}" for number in np.quantile(present, np.linspace(0, 1, 5))]
+        parts.insert(0, f"{numbers[0]} | {' | '.join(numbers[1:4])} | {numbers[4]}")
+    if column.bounds is not None:
+        parts.append(f"allowed {column.bounds[0]:g} to {column.bounds[1]:g}")
+    steps = {table.units.get(column.name, (1.0, 0.0)) for table in tables} - {(1.0, 0.0)}
+    parts += [f"after your numbers times {factor:g} plus {more:g}" for factor, more in steps]
+    unit = f" in {column.unit}" if column.unit else ""
+    return f"column {column.name}{unit}: {'; '.join(parts)}"

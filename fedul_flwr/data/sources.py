@@ -38,6 +38,7 @@ from fedul_flwr.data.decode import (
     refuse_unused_range,
 )
 from fedul_flwr.data.encode import infer_columns
+from fedul_flwr.data.headers import unit_files
 from fedul_flwr.data.safe_files import (
     build_once,
     cache_directory,
@@ -349,9 +350,8 @@ def _find_in_folder(root: Path, options: TableOptions) -> _Origin:
         )
     [(suffix, (train, test))] = layouts.items()
     if suffix:
-        return _Origin(
-            str(root), (train, test), lambda: (_read(train, options), _read(test, options))
-        )
+        files = [train, test, *unit_files([train])]
+        return _Origin(str(root), files, lambda: (_read(train, options), _read(test, options)))
     in_train, in_test = class_folders(train), class_folders(test)
     refuse_shared(
         {

@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +28,7 @@ from fedul_flwr.data.columns import Columns
 from fedul_flwr.data.csv_files import open_csv, plain_numbers
 from fedul_flwr.data.decode import BLOCK, IMAGE_SUFFIXES, EncodedImages, Images, Item, PixelImages
 from fedul_flwr.data.encode import canonical, common_vectors
+from fedul_flwr.data.headers import named_by, stated_units
 from fedul_flwr.data.tables import (
     MAX_BYTES,
     Table,
@@ -298,6 +300,15 @@ class _ParquetRows:
                 ]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
+    def rename_columns(self, names: list[str]) -> _ParquetRows:
+        import pyarrow as pa
+
+        renamed = copy(self)
+        renamed.originals = dict(zip(names, self.originals.values(), strict=True))
+        fields = [field.with_name(name) for field, name in zip(self.schema, names, strict=True)]
+        renamed.schema = pa.schema(fields, self.schema.metadata)
+        return renamed
+
     def select(self, names: list[str]) -> Any:
         import pyarrow as pa
 
@@ -336,11 +347,13 @@ def open_table(path: Path, options: TableOptions, id_column: str = "") -> Table:
     What a column means is decided once, and not by the cells of one file. Numbers of columns that
     do not become features are not looked at, so that none makes the file unreadable.
     """
+    units = {} if options.text else stated_units(path)
     if path.suffix.lower() != ".csv":
-        return open_parquet(path)
+        return named_by(open_parquet(path), options.columns, units)
     table = open_csv(path, as_written={options.text, id_column})
     if options.text:
         return table
+    table = named_by(table, options.columns, units)
     names = table.names
     if options.columns is not None:
         columns = options.columns.columns
@@ -537,6 +550,7 @@ def features_of(table: Table, options: TableOptions, label: str) -> Table:
     the group of a natural partition and the index of pandas. One column of lists becomes vectors.
     """
     columns = options.columns
+    table = named_by(table, columns)
     if columns is not None and label in columns.names:
         label = ""  # a feature that is called as labels often are
     names = [name for name in table.names if name != label]

@@ -101,6 +101,7 @@ class Table:
     separator, mark : of a CSV file, all of whose cells are texts, what stands between cells, and
         before decimals if its numbers show it.
     floats : values ``(n,)`` of columns of texts that are all plain numbers.
+    units : by column, factor and what is then added to its numbers, where a file says its unit.
     has_paths : whether an image without bytes may be opened by its path.
     """
 
@@ -113,6 +114,7 @@ class Table:
     separator: str = ""
     mark: str = ""
     floats: Mapping[str, Floats] = field(default_factory=dict)
+    units: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     has_paths: bool = False
 
     def __len__(self) -> int:

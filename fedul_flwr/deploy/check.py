@@ -21,7 +21,8 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.config.shared import BUILT_IN, SharedSettings
 from fedul_flwr.config.user_files import parse_overrides
-from fedul_flwr.data.local_data import survey_images, survey_tables
+from fedul_flwr.data.image_facts import survey_images
+from fedul_flwr.data.local_data import survey_tables
 from fedul_flwr.data.types import Content, Value
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import Client
@@ -40,6 +41,7 @@ from fedul_flwr.federated.owner.door import Door, build_client
 from fedul_flwr.federated.owner.ledger import Ledger, ledger_file
 from fedul_flwr.federated.owner.log import refuse_unwritable
 from fedul_flwr.federated.payload import EVALUATE, TRAIN, WEIGHTS
+from fedul_flwr.federated.stages.agreement import resolve_agreement
 from fedul_flwr.federated.strategy import validate
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.run.resolve_settings import choose_selection, choose_test_prior, resolve_auto
@@ -67,8 +69,10 @@ def check_owner(
     settings, otherwise = _settings(overrides, base_dir)
     shape = _shape(settings, class_names, input_shape)
     refuse_other_form(settings, shape)
-    settings, _ = resolve_auto(settings, shape)
-    otherwise, _ = resolve_auto(otherwise, shape)
+    settings, otherwise = (
+        resolve_agreement(resolve_auto(one, shape)[0], shape.input_shape, own_data=True)
+        for one in (settings, otherwise)
+    )
     client, answer = _prepared(where, settings, shape)
     yield "Your data, for your eyes only:"
     for part in (client.data, *client.stages):

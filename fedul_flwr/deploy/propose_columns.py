@@ -5,7 +5,6 @@ Reads cells, and says nothing of them but what the columns file would hold.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from fedul_flwr.data.encode import (
     truth_counts,
     with_bounds,
 )
+from fedul_flwr.data.headers import split_header
 from fedul_flwr.data.local_data import NO_POINTS
 from fedul_flwr.data.safe_files import visible
 from fedul_flwr.data.table_files import LABEL_NAMES, open_parquet
@@ -79,10 +79,6 @@ class Proposal:
     owners: int
     rows: int
     notes: Sequence[str]
-
-    def to_json(self) -> str:
-        """Content of the columns file."""
-        return json.dumps(json.loads(self.columns.to_json()), indent=1, ensure_ascii=False) + "\n"
 
     def lines(self) -> Iterator[str]:
         """The report for a reader."""
@@ -137,7 +133,14 @@ def propose_columns(folders: Sequence[str | Path], label: str = "") -> Proposal:
             continue
         if next(iter(facts.values())).kind == "number":
             is_bounded = any(one.bounded for one in facts.values())
-            columns.append(Column(name, below=BELOW if is_bounded else None))
+            bare, unit = split_header(name)
+            taken = [
+                *(n for parts, _ in owners.values() for n in parts),
+                *(c.name for c in columns),
+            ]
+            if bare in taken:
+                bare, unit = name, ""
+            columns.append(Column(bare, below=BELOW if is_bounded else None, unit=unit or None))
             continue
         total: Counter[str] = sum((one.counts for one in facts.values()), Counter())
         of_codes = _are_codes(total)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from fedul_flwr.data.cores import exclusive, refuse_cpus
+from fedul_flwr.data.run_files.records import missing_in_words
 from fedul_flwr.engine.shell import load_early
 from fedul_flwr.errors import UserError
 
@@ -203,10 +204,7 @@ def _who(row: dict[str, Any]) -> str:
     """How many owners a round has learned from, and who was missing; empty in a simulation."""
     if "members" not in row:
         return ""
-    missing = dict.fromkeys(row.get("failed", ()), "failed")
-    missing |= dict.fromkeys(row.get("away", ()), "away")
-    more = "".join(f"; {name} {how}" for name, how in missing.items())
-    return f"{row['clients']} of {row['members']} owners{more}"
+    return f"{row['clients']} of {row['members']} owners{missing_in_words(row)}"
 
 
 def _error(row: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ from flwr.app import Message, Metadata
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedul_flwr.data.run_files.records import OWNERS, Figures
+from fedul_flwr.data.run_files.records import AWAY, FAILED, OWNERS, REASONS, Figures
 from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.flower_internals import ErrorCode, is_http_grid, make_message
@@ -298,6 +298,7 @@ class RoundRecord:
     failures : number of failures among those asked, and in extra phases.
     failed : who has failed, each with the last reason.
     away : clients that were not connected when the round began.
+    why : the last reason for which each client that is missing is so, over all rounds.
     joined : partitions of the clients that joined or rejoined in this round.
     members : number of clients, those that are away included.
     owners : names at the SuperLink of those whose update is in the model, by node.
@@ -321,6 +322,7 @@ class RoundRecord:
     failures: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     away: list[str] = field(default_factory=list)
+    why: dict[str, str] = field(default_factory=dict)
     joined: list[int] = field(default_factory=list)
     members: int = 0
     owners: dict[int, str] = field(default_factory=dict)
@@ -356,9 +358,10 @@ class RoundRecord:
             line["released_down_percent"] = self._percent(self.released_down, self.model_values)
         return line
 
-    def incidents(self) -> dict[str, list[str]]:
+    def incidents(self) -> dict[str, Any]:
         """The keys of a metrics line about clients that failed or were away; none without any."""
-        by_kind = {"failed": list(self.failed), "away": self.away}
+        reasons = {name: self.why[name] for name in (*self.failed, *self.away) if name in self.why}
+        by_kind = {FAILED: list(self.failed), AWAY: self.away, REASONS: reasons}
         return {key: names for key, names in by_kind.items() if names}
 
     def who(self) -> dict[str, Any]:
@@ -397,6 +400,7 @@ class RoundLog:
     def begin(self, record: RoundRecord) -> None:
         """Start a round's record; what clients did ahead of the first round counts for it."""
         before, self.record = self.record, record
+        record.why = before.why
         if not self._has_begun:
             self._has_begun = True
             record.joined, record.failed = before.joined, before.failed
@@ -408,6 +412,7 @@ class RoundLog:
         """Count clients as failed: a printable reason for each, by what the client is called."""
         self.record.failures += len(failures)
         self.record.failed |= failures
+        self.record.why |= {sender: why.removesuffix(".") for sender, why in failures.items()}
         alike: dict[str, list[str]] = {}
         for sender, reason in failures.items():
             alike.setdefault(reason.removesuffix("."), []).append(sender)

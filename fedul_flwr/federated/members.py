@@ -259,7 +259,8 @@ class ClientRegistry:
         here = [client for client in chosen if client not in self._absent]
         if len(here) < len(chosen):
             gone = [str(client) for client in chosen if client in self._absent]
-            self.rounds.fail(dict.fromkeys(gone, "it has not come back since it failed"))
+            why = "it has not come back since it failed"
+            self.rounds.fail({name: self.rounds.record.why.get(name, why) for name in gone})
         return here
 
     # Extra phases
@@ -357,7 +358,9 @@ class Registration:
             self.register_all(grid)
         listed = self._owners.listed.items()
         never = {name: n for name, n in listed if n not in registry.answers}
-        record.away += [client_label("Client", n, name) for name, n in never.items()]
+        absent = [client_label("Client", n, name) for name, n in never.items()]
+        record.away += absent
+        record.why.update({label: record.why.get(label, "it has not come") for label in absent})
         record.members = len(registry.clients) + len(never)
 
     def register_all(self, grid: Grid) -> None:
@@ -429,6 +432,7 @@ class Registration:
                 text = "its node is not connected"
                 if self._settings.on_client_failure == "stop":
                     self._rounds.fail({str(client): text})
+                self._rounds.record.why[str(client)] = text
                 log(WARNING, "%s: %s", client, text)
         candidates = connected - self._refused.keys()
         clients = {
@@ -499,7 +503,9 @@ class Registration:
     def _refuse(
         self, node: int, reason: str, client: ClientRef | None = None, holder: int | None = None
     ) -> None:
-        log(WARNING, "%s takes no part: %s", client or self._owners.label(node), reason)
+        label = str(client or self._owners.label(node))
+        log(WARNING, "%s takes no part: %s", label, reason)
+        self._rounds.record.why[label] = reason.removesuffix(".")
         self._refused[node] = holder
 
     def _register_later(self, grid: Grid, clients: Mapping[int, ClientRef]) -> None:
@@ -523,6 +529,7 @@ class Registration:
                 continue
             self.nodes = [other for other in self.nodes if other not in replaced | {node}] + [node]
             joined.append(partition)
+            self._rounds.record.why.pop(str(client), None)
         self._rounds.record.joined = joined
         if joined:
             names = ", ".join(map(str, joined))

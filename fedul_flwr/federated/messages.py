@@ -78,6 +78,10 @@ FILTERS = "filters"
 """Phase before the first head of a run whose filters follow from a sum: a client sends its array
 :data:`SUMS`, if these are not summed in secret; and the name of the sum."""
 
+AGREEMENT = "agreement"
+"""Phase before round 1 with setting `agreement`: a client gets the counts of all owners' data; and
+the name of their sum. It sends nothing."""
+
 HEAD_SCALE = "head-scale"
 """Value of a round before which a head was made: what its logits were multiplied by."""
 

@@ -358,6 +358,7 @@ class Stage:
 _HERE = "fedul_flwr.federated.stages"
 STAGES = (
     f"{_HERE}.columns:ColumnScaling",
+    f"{_HERE}.agreement:Agreement",
     f"{_HERE}.class_priors:ClassPriors",
     f"{_HERE}.filters:Filters",
     f"{_HERE}.heads:Heads",

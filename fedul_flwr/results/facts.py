@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.data.run_files.label_files import SOURCE_WORDS, count_in_words, scored_sources
 from fedul_flwr.data.run_files.parts import Measured, PersonalSummary, PriorFit, Summary
-from fedul_flwr.data.run_files.records import AWAY, FAILED, incident_rows
+from fedul_flwr.data.run_files.records import AWAY, FAILED, REASONS, incident_rows
 from fedul_flwr.data.run_files.run import BEST_MODEL, METRICS, Run
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def facts(run: Run) -> dict[str, str]:
             ),
             "values changed": _share(*changed, "all of its values"),
         }
-    rows |= incident_rows({FAILED: summary.failed, AWAY: summary.away})
+    rows |= incident_rows({FAILED: summary.failed, AWAY: summary.away, REASONS: summary.reasons})
     return {name: text for name, text in rows.items() if text}
 
 

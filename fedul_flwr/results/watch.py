@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedul_flwr.data.run_files.records import AWAY, FAILED, OWNERS, number
+from fedul_flwr.data.run_files.records import AWAY, FAILED, OWNERS, missing, number
 from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.results.facts import duration, format_bytes, percent
 
@@ -83,6 +83,7 @@ def _rounds(run: Run) -> RenderableType:
 
 def _owners(run: Run) -> RenderableType:
     table = _table("owner", "points", "rounds", "failed", "state")
+    absent = missing(run.lines[-1]) if run.lines else {}
     for client in run.clients:
         label = f"Client {client.id}" + (f" ({client.name})" if client.name else "")
         table.add_row(
@@ -90,7 +91,7 @@ def _owners(run: Run) -> RenderableType:
             "–" if client.num_points is None else str(client.num_points),
             str(_count(run, OWNERS, client.name)) if client.name else "–",
             str(_count(run, FAILED, label)),
-            client.status + (f": {client.reason}" if client.reason else ""),
+            absent.get(label) or client.status + (f": {client.reason}" if client.reason else ""),
         )
     return table
 

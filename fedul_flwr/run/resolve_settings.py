@@ -30,6 +30,7 @@ from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.federated.stage import are_hidden, stages_of
+from fedul_flwr.federated.stages.agreement import resolve_agreement
 from fedul_flwr.federated.stages.known_error import KnowsError
 from fedul_flwr.federated.stages.server_training import learns_at_server
 from fedul_flwr.federated.strategy import Strategy, validate
@@ -178,6 +179,7 @@ def resolve_settings(
     prior = choose_test_prior(settings, strategy, own_data=data.split is None)
     settings = settings.model_copy(update={"selection": chosen, "test_prior": prior})
     settings = settings.model_copy(update={"calibration": _choose_calibration(settings)})
+    settings = resolve_agreement(settings, data.shape.input_shape, own_data=data.split is None)
     for stage in stages_of(settings):
         stage.fits(settings, model)
     of_server = data.labeled(settings) if learns_at_server(settings) else None

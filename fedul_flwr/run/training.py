@@ -20,7 +20,7 @@ from torch import nn
 from fedul_flwr.arrays import Arrays, Floats, Ints
 from fedul_flwr.config.methods import find_method, is_ours
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
-from fedul_flwr.data.run_files.records import LOSSES, Figures, refuse_other_keys
+from fedul_flwr.data.run_files.records import LOSSES, REASONS, Figures, refuse_other_keys
 from fedul_flwr.data.run_files.run import (
     BEST_MODEL,
     HAS_STATE,
@@ -344,14 +344,17 @@ class _AfterRound:
         refuse_other_keys(line.keys() - figures.keys())
         return line
 
-    def _incidents(self) -> dict[str, list[str]]:
-        """Who failed or was away, by the names that a simulation's data have for its clients."""
+    def _incidents(self) -> dict[str, Any]:
+        """Who failed or was away, and why, by the names of clients in a simulation's data."""
         names = {
             client_label("Client", number): client_label("Client", number, name)
             for number, name in enumerate(self.data.client_names)
         }
         incidents = self.strategy.record.incidents()
-        return {kind: [names.get(one, one) for one in those] for kind, those in incidents.items()}
+        reasons = incidents.pop(REASONS, {})
+        lists = {kind: [names.get(one, one) for one in those] for kind, those in incidents.items()}
+        why = {names.get(one, one): reason for one, reason in reasons.items()}
+        return {**lists, **({REASONS: why} if why else {})}
 
 
 def _update_norm(

@@ -11,7 +11,8 @@ import pytest
 
 from fedul_flwr.data.decode import decode_image, inspect_image
 from fedul_flwr.data.dicom import read_dicom
-from fedul_flwr.data.local_data import open_points, survey_images
+from fedul_flwr.data.image_facts import survey_images
+from fedul_flwr.data.local_data import open_points
 from fedul_flwr.data.tables import TableOptions
 from tests.data.conftest import write_png
 from tests.support.deploy_checks import ready

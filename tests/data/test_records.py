@@ -10,6 +10,8 @@ from fedul_flwr.data.run_files.records import (
     best_line,
     incident_rows,
     incidents,
+    missing,
+    missing_in_words,
 )
 from fedul_flwr.data.run_files.run import Run
 from fedul_flwr.data.safe_files import write_atomically
@@ -170,3 +172,19 @@ def test_a_file_by_hand(tmp_path: Path) -> None:
         '"a, ""b"".png",-1,,0\n'
         "ä/ö.png,0,cat,1\n"
     )
+
+
+def test_each_missing_client_has_one_reason_in_the_same_words() -> None:
+    lines = [
+        {"round": 1, "failed": ["A"], "reasons": {"A": "late"}},
+        {"round": 2, "failed": ["B"], "away": ["A"], "reasons": {"A": "gone"}},
+    ]
+    assert missing(lines[1]) == {"A": "gone", "B": "failed"}
+    assert missing_in_words(lines[1]) == "; A: gone; B: failed"
+    assert missing_in_words({"round": 3}) == ""
+    assert incident_rows(incidents(lines)) == {
+        "failed": "A (round 1): gone, B (round 2)",
+        "away": "A (round 2): gone",
+    }
+    many = {"away": [f"Client {n}" for n in range(12)]}
+    assert missing_in_words(many).count(";") == 11

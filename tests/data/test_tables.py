@@ -115,14 +115,21 @@ def test_another_label_column_can_be_chosen(tmp_path: Path) -> None:
         ([], "columns-file-wrong", None),
         ([{"name": ""}], "columns-file-wrong", None),
         ([{"name": "a"}, {"name": "a"}], "name-twice", None),
+        ([{"name": "a"}, {"name": "b", "called": ["a"]}], "name-twice", None),
         ([{"name": "a", "categories": ["x", "x"]}], "name-twice", None),
         *(
             ([{"name": "a", **entry}], "columns-file-wrong", "olumn 'a'")
             for entry in (
-                *({"unit": "m"}, {"scale": 0}, {"mean": "1"}, {"mean": 10**400}),
+                *({"units": {"m": 2}}, {"scale": 0}, {"mean": "1"}, {"mean": 10**400}),
                 *({"fill": "x"}, {"fill": 1e39}, {"other": True}, {"categories": [1]}),
                 *({"categories": ["x"], **more} for more in ({"fill": "y"}, {"other": 1})),
                 *({"categories": ["x"], "mean": 1}, {"categories": ["x", "NA"]}),
+                *({"size": 1}, {"unit": "m", "units": {"km": 0}}, {"bounds": [2, 1]}),
+                *({"synonyms": {"w": "f"}}, {"categories": ["x"], "unit": "m"}),
+                *(
+                    {"categories": ["x", "y"], "synonyms": {w: "z" if w == "w" else "y"}}
+                    for w in "wx"
+                ),
             )
         ),
     ],

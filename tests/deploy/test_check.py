@@ -103,19 +103,27 @@ def test_given_tables_then_columns_and_filled_cells_are_listed(here: Path) -> No
     ward = here / "ward"
     ward.mkdir()
     (ward / "patients.csv").write_text(
-        "patient,age,sex,diagnosis,lactate\n007,61,f,x,1.5\n008,,m,y,\n009,44,,x,\n010,50,f,y,2\n"
+        "patient,age,sex,diagnosis,Laktat [mg/dl]\n"
+        f"007,61,f,x,{1.5 / 0.111}\n008,,m,y,\n009,44,,x,\n010,50,f,y,{2 / 0.111}\n"
     )
     (ward / "LABELS.CSV").write_text("name,label\n0,sound\n3,ill\n")  # as Windows writes it
     (here / "columns.json").write_text(
         '{"columns": [{"name": "age"}, {"name": "sex", "categories": ["f", "m"]},'
-        ' {"name": "lactate"}]}'
+        ' {"name": "lactate", "called": ["Laktat"], "unit": "mmol/l",'
+        ' "units": {"mg/dl": 0.111}, "bounds": [0.1, 30]}]}'
     )
     where = WHERE + ' allow-column-means=true log="log.csv"'
     settings = {"columns": "columns.json", "input-shape": "", "missing": "mean"}
     lines = ready("labels-only", where, **settings)
     assert "columns used: age, sex, lactate" in lines
     assert any("patient, diagnosis" in line for line in lines)
-    assert "missing cells filled (missing = 'mean'), of 4 rows: age 1, sex 1, lactate 2" in lines
+    # Quartiles of 44, 50, 61 and of 1.5, 2 lie between neighbors.
+    assert {*lines} >= {
+        "column age: 44 | 47 | 50 | 55.5 | 61; 1 of 4 missing",
+        "column sex: f 2, m 1; 1 of 4 missing",
+        "column lactate in mmol/l: 1.5 | 1.625 | 1.75 | 1.875 | 2; 2 of 4 missing; "
+        "allowed 0.1 to 30; after your numbers times 0.111 plus 0",
+    }
     assert any(line.endswith(": log.csv") for line in lines)
     assert not (here / "log.csv").exists()
     (here / "log.csv").mkdir()

@@ -111,7 +111,7 @@ def test_cells_below_a_bound_become_half_of_it(tmp_path: Path) -> None:
     found = propose_columns([write_table(tmp_path / "a", {"crp": cells})])
     assert found.columns.columns == (Column("crp", below=0.5),)
     table = read_table(tmp_path / "a" / "a.csv", TableOptions())[1]
-    [points] = encode([table], parse_columns(found.to_json()))
+    [points] = encode([table], parse_columns(found.columns.to_json()))
     assert points.values[:, 0].tolist() == [0.25, 1.5, 9, 2.5, 0.25, 3, 4]
     with refuses("cell-not-a-number", match='"below"'):
         encode([table], Columns((Column("crp"),)))
@@ -148,7 +148,7 @@ def test_given_cells_of_any_form_then_they_are_what_later_commands_read(
     assert found.columns.columns == (Column("sex", ("f", "m")), Column("crp"), ward)
     assert [*found.left_out] == ["day", "share", "huge"]
     assert found.left_out["day"] == "dates or times"
-    columns = parse_columns(found.to_json())
+    columns = parse_columns(found.columns.to_json())
     table = read_table(file, TableOptions(columns=columns))[1]
     [points] = encode([table], fit([table], columns, "mean"))
     # The mean of 1, 2.5, 2.5 and 4, and the most frequent category.

@@ -11,7 +11,7 @@ import pytest
 
 from fedul_flwr.baselines.labels_only import LabelsOnly
 from fedul_flwr.config.methods import METHODS, Method
-from fedul_flwr.data.run_files.records import incident_rows
+from fedul_flwr.data.run_files.records import incident_rows, missing, missing_in_words
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.simulate import _who
 from fedul_flwr.errors import UserError
@@ -266,9 +266,12 @@ def test_given_owners_when_one_goes_then_lines_and_card_say_who_the_model_has_le
         *[["owner-3", "owner-2", "owner-0"]] * 3,
     ]
     assert {line["members"] for line in lines} == {5}
-    assert _who(lines[0]) == "3 of 5 owners; Client 1 (owner-2) failed; Client 9 (absent) away"
-    gone = "3 of 5 owners; Client 2 (owner-1) away; Client 9 (absent) away"
-    assert _who(lines[3]) == gone
+    never = {"Client 9 (absent)": "it has not come"}
+    assert missing(lines[0]) == {**never, "Client 1 (owner-2)": 'it says "no connection"'}
+    gone = {"Client 2 (owner-1)": "its node is not connected"}
+    assert missing(lines[3]) == {**gone, **never}
+    assert missing_in_words(lines[3]) in _who(lines[3])
+    assert summary(directory)["reasons"] == {**missing(lines[0]), **gone}
     card = (directory / "model-card.md").read_text()
     assert "| owners in round 4 | owner-3, owner-0, owner-2 |" in card
     assert (

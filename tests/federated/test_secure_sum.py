@@ -513,3 +513,17 @@ def test_given_an_owner_that_requires_sums_when_a_run_has_none_then_it_refuses(
     with pytest.raises(UserError, match="require-secure-sum"):
         train(config, 3, client_app=app)
     train(settings(**OWNERS), 3, client_app=app)
+
+
+def test_given_too_few_for_a_sum_then_the_run_says_who_is_missing_and_why(
+    settings: Settings, owners: list[Path]
+) -> None:
+    (owners[1] / "labels.csv").write_text("no,header\n")
+    config = settings(**OWNERS, on_client_failure="continue")
+    with pytest.raises(UserError) as caught:
+        train(config, 3, client_app=own_data_app(owners))
+    (here, *gone) = str(caught.value).split("; ")
+    assert here.endswith("3 clients or more")
+    assert len(gone) >= 2
+    assert gone[1].startswith("Client 1: it says ")
+    assert str(owners[1]) not in str(caught.value)

@@ -299,3 +299,32 @@ def test_given_an_owner_with_another_unit_then_it_alone_reads_so_before_round_1(
     said = [line for line in capfd.readouterr().out.splitlines() if "another unit" in line]
     assert [line.partition(":")[0] for line in said] == ["Client 2"]
     assert name in said[0]
+
+
+def test_given_swapped_names_as_frequent_as_each_other_then_their_owner_alone_reads_so(
+    settings: Settings, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    for owner in range(3):
+        folder = tmp_path / "data" / str(owner)
+        folder.mkdir(parents=True)
+        for month in ("a", "b"):
+            is_man = np.arange(40) % 2
+            height = rng.normal(165, 7, 40) + 12 * is_man
+            height[3] = np.nan  # filled
+            sex = np.where(is_man == (owner != 1), "m", "f")
+            rows = pd.DataFrame({"height": height, "sex": sex})
+            rows.to_csv(folder / f"{month}.csv", index=False)
+        (folder / "priors.csv").write_text("set,x,y\na,0.7,0.3\nb,0.2,0.8\n")
+    listed = [{"name": "sex", "categories": ["f", "m"]}, {"name": "height"}]
+    (tmp_path / "columns.json").write_text(json.dumps({"columns": listed}))
+    flat = {"dataset": "none", "class-names": "x,y", "columns": str(tmp_path / "columns.json")}
+    flat |= {"client_data": str(tmp_path / "data"), "missing": "median", "model": "linear"}
+    flat |= {"standardize_sum": "masked", "num_rounds": 1, "selection": "last"}
+    run = train(settings(**flat), 3)
+    said = [line for line in capfd.readouterr().out.splitlines() if "all other owners" in line]
+    assert [line.partition(":")[0] for line in said] == ["Client 1"]
+    assert "'sex'" in said[0]
+    height = read_columns(run).columns[1]
+    assert height.fill == pytest.approx(171, abs=4)  # medians stand where they stood
+    assert height.mean == pytest.approx(171, abs=2)

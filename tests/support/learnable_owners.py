@@ -7,8 +7,11 @@ from numpy.typing import NDArray
 
 NAMES = ("first", "second", "third")
 SHAPE = "8x8x1"
-NO_DATA = {"dataset": "none", "class-names": ",".join(NAMES), "input-shape": SHAPE}
-"""Settings of a server that has no data."""
+NO_DATA = {
+    **{"dataset": "none", "class-names": ",".join(NAMES), "input-shape": SHAPE},
+    **{"agreement": "off"},
+}
+"""Settings of a server that has no data; without a sum of counts before the others."""
 
 
 def make_images(classes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.uint8]:

@@ -264,6 +264,7 @@ class Summary(BaseModel):
     failures: int | None = None
     failed: Rounds = Field(default_factory=dict)
     away: Rounds = Field(default_factory=dict)
+    reasons: dict[str, str] = Field(default_factory=dict)
     owners: Rounds = Field(default_factory=dict)
 
     @property

@@ -30,6 +30,9 @@ from fedul_flwr.errors import UserError
 FAILED, AWAY = "failed", "away"
 """Keys of a metrics line, names of the clients that failed in the round or were not connected; and
 of a summary, these clients' rounds."""
+REASONS = "reasons"
+"""Key of a metrics line and a summary: why each of these clients is missing, by client, in the last
+words about it."""
 OWNERS = "owners"
 """Key of a metrics line, names of the owners whose updates are in the round's model; and of a
 summary, these owners' rounds."""
@@ -40,14 +43,30 @@ Rounds = Mapping[str, Sequence[int]]
 """Rounds by client."""
 
 
-def incidents(lines: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[int]]]:
-    """Rounds in which clients failed, and in which they were away, by client."""
+def missing(line: Mapping[str, Any]) -> dict[str, str]:
+    """Who is missing in a round, with one reason each: the same words wherever it is shown."""
+    reasons = line.get(REASONS, {})
+    kinds = {name: kind for kind in (AWAY, FAILED) for name in line.get(kind, ())}
+    return {name: reasons.get(name, kind) for name, kind in kinds.items()}
+
+
+def missing_in_words(line: Mapping[str, Any]) -> str:
+    """The same for the end of a sentence; empty if nobody is missing."""
+    listed = [f"; {name}: {reason}" for name, reason in missing(line).items()]
+    more = len(listed) - _MOST_CLIENTS
+    return "".join(listed[:_MOST_CLIENTS]) + (f"; and {more} more" if more > 0 else "")
+
+
+def incidents(lines: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Rounds in which clients failed, and in which they were away, by client, and why if known."""
+    reasons: dict[str, str] = {}
     rounds: dict[str, dict[str, list[int]]] = {FAILED: {}, AWAY: {}}
     for line in lines:
         for kind, by_client in rounds.items():
             for client in line.get(kind, ()):
                 by_client.setdefault(client, []).append(line["round"])
-    return rounds
+        reasons |= line.get(REASONS, {})
+    return {**rounds, **({REASONS: reasons} if reasons else {})}
 
 
 def rounds_of_owners(lines: Iterable[Mapping[str, Any]], last: int) -> dict[str, Any]:
@@ -68,13 +87,16 @@ def owner_rows(rounds: Rounds, last: int | None) -> dict[str, str]:
     return {f"owners in round {last}": ", ".join(here), "owners in the rounds to it": every}
 
 
-def incident_rows(incidents: Mapping[str, Rounds]) -> dict[str, str]:
+def incident_rows(incidents: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Text of incidents by their kind; empty without any."""
-    return {kind: _enumerated(rounds) for kind, rounds in incidents.items() if rounds}
+    reasons = incidents.get(REASONS, {})
+    by_kind = {kind: incidents.get(kind, {}) for kind in (FAILED, AWAY)}
+    return {kind: _enumerated(rounds, reasons) for kind, rounds in by_kind.items() if rounds}
 
 
-def _enumerated(rounds_of: Rounds) -> str:
-    shown = [f"{client}{_rounds(rounds)}" for client, rounds in rounds_of.items()]
+def _enumerated(rounds_of: Rounds, reasons: Mapping[str, str]) -> str:
+    why = {client: f": {reason}" for client, reason in reasons.items()}
+    shown = [f"{c}{_rounds(rounds)}{why.get(c, '')}" for c, rounds in rounds_of.items()]
     more = len(shown) - _MOST_CLIENTS
     return ", ".join(shown[:_MOST_CLIENTS]) + (f" and {more} more" if more > 0 else "")
 
@@ -105,7 +127,7 @@ Line = Mapping[str, Any]
 """A line of ``metrics.jsonl``."""
 
 OF_LINES = (
-    *("round", "clients", "failures", FAILED, AWAY, OWNERS, "members"),
+    *("round", "clients", "failures", FAILED, AWAY, REASONS, OWNERS, "members"),
     *("loss", "surrogate_loss", "surrogate_chance", "steps", "num_examples", "normalizer"),
     *("heldout_loss", LOSSES, "server_loss", "update_norm", "rate_factor"),
     *("head_points", "head_condition", "head_scale", "pseudo_label_error", "pseudo_labeled"),

@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 
 from fedul_flwr.config.run_config import METRICS
 from fedul_flwr.config.user_files import read_object
-from fedul_flwr.data.run_files.records import read_metrics
+from fedul_flwr.data.run_files.records import missing_in_words, read_metrics
 from fedul_flwr.data.safe_files import storing, write_atomically
 from fedul_flwr.errors import StorageError, UserError
 
@@ -136,7 +136,8 @@ def run_in_words(file: Path) -> str:
         return "No run yet."
     last = lines[-1] if lines else {"clients": 0, "failures": 0}
     text = f"Run {about['directory']}: {about['state']}, {len(lines)} of {about['rounds']} rounds"
-    text += f"; in the last one {last['clients']} owners, {last['failures']} failures."
+    text += f"; in the last one {last['clients']} owners, {last['failures']} failures"
+    text += f"{missing_in_words(last)}."
     if about["state"] in ("died", "failed", "stopped"):
         text += f" fedul-flwr run --federation … --resume {about['directory']} continues it."
     return text

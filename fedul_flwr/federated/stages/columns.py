@@ -12,16 +12,18 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedul_flwr.arrays import Ints
+from fedul_flwr.arrays import Floats, Ints
 from fedul_flwr.config.base import setting_error
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.agreement import (
     MOST_COLUMNS,
+    category_pairs,
     column_counts,
-    differences,
+    in_place_of_rare,
     packed,
     packed_size,
+    swapped,
     unpacked,
 )
 from fedul_flwr.data.columns import Columns, parse_columns, unnamed_columns
@@ -43,13 +45,14 @@ from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS, SETUP
 from fedul_flwr.federated.payload import ONCE, Declared, Sum, all_of
 from fedul_flwr.federated.stage import ClientStage, ServerStage, Stage
+from fedul_flwr.federated.stages.agreement import COUNTS, tell_owner
 from fedul_flwr.federated.sums.vector import fewest_summed
 from fedul_flwr.secure.words import whole
 
 OF_COLUMNS = "columns"
 """Name of the sum of columns."""
-COUNTS = "counts"
-"""Array of all owners' counts, ``(d, BINS)``, by which each sees how its columns lie among them."""
+MOMENTS = "moments"
+"""Array ``(2, w)``: means and variances of columns, medians and products, of all clients."""
 
 
 def counts_columns(settings: RunConfig, width: int) -> bool:
@@ -76,29 +79,43 @@ def client_rows(data: ClientData) -> tuple[Inputs, Ints]:
 
 
 def raw_rows(data: ClientData) -> tuple[Inputs, Ints]:
-    """The same, with the medians that owners pool."""
+    """The same, with the medians that owners pool and products of :func:`summed_pairs`."""
     raw, points = client_rows(data)
-    places = median_places(data.settings, data.table.columns, raw.shape[1])
-    if not places:
+    width, columns = raw.shape[1], data.table.columns
+    places = median_places(data.settings, columns, width)
+    pairs = summed_pairs(data.settings, columns, width)
+    if not places and not len(pairs):
         return raw, points
-    rows = raw[points][:, places] if len(points) else np.zeros((1, len(places)))
-    return cast(Inputs, _WithMedians(raw, np.median(rows, axis=0).astype(np.float32))), points
+    rows = raw[points] if len(points) else np.zeros((1, width), np.float32)
+    medians = np.median(rows[:, places], axis=0).astype(np.float32)
+    means = in_place_of_rare(np.asarray(rows, np.float64), columns, pairs)
+    return cast(Inputs, _More(raw, medians, pairs, means)), points
 
 
 @dataclass(frozen=True)
-class _WithMedians:
-    """Vectors ``(n, d)`` followed by ``(m,)`` numbers in each row."""
+class _More:
+    """Vectors ``(n, d)`` followed by ``(m,)`` numbers in each row and products of ``(p, 2)``, of
+    which ``means`` ``(p,)`` take a number's place unless they are NaN."""
 
     raw: Inputs
     medians: NDArray[np.float32]
+    pairs: Ints
+    means: Floats
 
     @property
     def shape(self) -> tuple[int, int]:
-        return len(self.raw), self.raw.shape[1] + len(self.medians)
+        return len(self.raw), self.raw.shape[1] + len(self.medians) + len(self.pairs)
 
     def __getitem__(self, rows: Ints) -> NDArray[np.float32]:
         taken = self.raw[rows]
-        return np.hstack([taken, np.tile(self.medians, (len(taken), 1))])
+        numbers = np.where(np.isnan(self.means), taken[:, self.pairs[:, 1]], self.means)
+        products = (taken[:, self.pairs[:, 0]] * numbers).astype(np.float32)
+        return np.hstack([taken, np.tile(self.medians, (len(taken), 1)), products])
+
+
+def summed_pairs(settings: RunConfig, columns: Columns | None, width: int) -> Ints:
+    """Pairs of features of which products are summed, ``(p, 2)``: where columns are counted."""
+    return category_pairs(columns if counts_columns(settings, width) else None)
 
 
 def median_places(settings: RunConfig, columns: Columns | None, width: int) -> list[int]:
@@ -159,19 +176,25 @@ class AtClient(ClientStage):
         scaling = received_scaling(content, client.setup)
         client.state.set_values(SETUP, {**client.setup, **scaling})
         if COUNTS in content.arrays:
-            here, whole = self._counts(), content.arrays[COUNTS]
-            if whole.shape != here.shape or whole.dtype != np.int64:
-                raise BadMessageError(
-                    f"Phase 'columns' came with counts {whole.shape}, not {here.shape}.",
-                    "message-form",
-                )
-            for line in differences(here, whole, client.data.table.columns):
-                print(f"Client {client.node.partition_id}: warning: {line}")
+            columns = client.data.table.columns
+            tell_owner(client, self._counts(), content, columns, self._swapped(content, columns))
         return Content()
+
+    def _swapped(self, content: Content, columns: Columns | None) -> Iterator[str]:
+        """Categories that go with other numbers here than elsewhere."""
+        inputs, points = raw_rows(self.client.data)
+        everybody = content.arrays.get(MOMENTS)
+        if columns is None or everybody is None or everybody.shape != (2, inputs.shape[1]):
+            return
+        medians = median_places(self.settings, columns, len(columns.features))
+        at = np.delete(np.arange(inputs.shape[1]), len(columns.features) + np.arange(len(medians)))
+        mine, total = moments(inputs, points), int(content.arrays[COUNTS][0].sum())
+        parts = [Moments(m[at], v[at]) for m, v in (mine, everybody)]
+        yield from swapped(parts[0], len(points), parts[1], total, columns)
 
     def _counts(self) -> Ints:
         inputs, points = client_rows(self.client.data)
-        return column_counts(inputs, points)
+        return column_counts(np.asarray(inputs[points]))
 
     def part(self, of: str, content: Content) -> Sequence[int] | None:
         """Exact sums of its columns."""
@@ -222,7 +245,7 @@ class AtServer(ServerStage):
         values = scaling_values(scaling)
         self._setup.values |= values
         self.on_scaling(scaling, whole)
-        arrays = {} if self._counted is None else {COUNTS: self._counted}
+        arrays = {} if self._counted is None else {COUNTS: self._counted, MOMENTS: np.stack(whole)}
         contents = {client: Content(arrays, values) for client in self._registry.clients}
         self._registry.query(grid, COLUMNS, contents)
 
@@ -253,8 +276,10 @@ class AtServer(ServerStage):
 
     @property
     def _pooled_width(self) -> int:
-        """Number of columns and medians."""
-        return self._width + len(median_places(self.settings, self._columns, self._width))
+        """Number of columns, medians and products."""
+        width, columns = self._width, self._columns
+        more = median_places(self.settings, columns, width)
+        return width + len(more) + len(summed_pairs(self.settings, columns, width))
 
     @property
     def _columns(self) -> Columns | None:
@@ -293,7 +318,7 @@ class ColumnScaling(Stage):
         says = (
             "sums and sums of squares of every column of its points, and with missing = "
             "'median' its medians times its number of points; of up to 256 columns how many of its "
-            "numbers are in each of 241 ranges"
+            "numbers are in each of 241 ranges, and sums of numbers by category"
         )
         return {OF_COLUMNS: Sum.of(says, ONCE, encoding=whole(DIGITS), once=True)}
 

@@ -252,8 +252,10 @@ class SecureSums:
         left = self._registry.present(everyone)
         while True:
             if len(left) < FEWEST:
+                here, why = {*map(str, left)}, self._rounds.record.why
+                gone = "".join(f"; {name}: {why[name]}" for name in why if name not in here)
                 raise TooFewLeftError(
-                    f"A secure sum takes {FEWEST} clients or more; {len(left)} are there."
+                    f"A secure sum takes {FEWEST} clients or more; {len(left)} are there{gone}."
                 )
             answers = self._exchanged(left)
             if answers is not None:
