@@ -37,9 +37,9 @@ MEASURES = {
 """Heading, key in a summary and digits of the measures that a table can show, by their names."""
 COSTS = ("bytes_up", "bytes_down", *SHARES, *(key for _, key, _ in MEASURES.values()))
 """Numbers of a summary that the files have beside errors and times."""
-_KNOWN = "known_error"
+_UNTESTED = "known_error"
 _FORM = "mean (sample standard deviation) over seeds."
-_KNOWN_NOTE = (
+_WITHOUT_TESTS = (
     f"Known error in percent, of clients' points, without test points: {_FORM} How far it may be "
     "from the true one in each run is not in the intervals below."
 )
@@ -66,8 +66,8 @@ class Compared:
         """The number of a summary that ranks: the error of test points or, where no run has any,
         the one that is known without them."""
         has_tested = self.by_seed("test_error").notna().any(axis=None)
-        is_known = self.by_seed(_KNOWN).notna().any(axis=None)
-        return _KNOWN if is_known and not has_tested else "test_error"
+        is_known = self.by_seed(_UNTESTED).notna().any(axis=None)
+        return _UNTESTED if is_known and not has_tested else "test_error"
 
     def by_seed(self, key: str) -> pd.DataFrame:
         """A number such as ``seconds_total`` by run and seed, NaN where no trial has it."""
@@ -94,7 +94,7 @@ class Compared:
         """The table as text, a line for each run; the first column is text, others numbers."""
         ranked = self.ranked
         error = "test error (%)" if ranked["trains"].all() else "error (%)"
-        error = MEASURES["known-error"][0] if self.error == _KNOWN else error
+        error = MEASURES["known-error"][0] if self.error == _UNTESTED else error
         has_failed = (ranked["seeds"] == 0) & (ranked["failed"] > 0)
         cells = {
             error: _spread(ranked, 2).mask(has_failed, "failed"),
@@ -159,7 +159,7 @@ def print_runs(compared: Compared) -> None:
 def notes(compared: Compared, mark: str) -> list[str]:
     """Sentences that explain the table; ``mark`` says how it marks the best runs."""
     plan, trials, ranked = compared.plan, compared.by_run, compared.ranked
-    lines = [_KNOWN_NOTE] if compared.error == _KNOWN else [*_error_notes(ranked)]
+    lines = [_WITHOUT_TESTS] if compared.error == _UNTESTED else [*_error_notes(ranked)]
     if ranked["half_width"].notna().any():
         lines.append("95 %: half of the mean's confidence interval over seeds, by Student's t.")
     lines.append(f"{mark}: {_mark_note(ranked)}")
