@@ -13,7 +13,6 @@ SETTINGS = {
     "model": "linear",
     "method": "fedul",
     "fedul.num-sets": 5,
-    "points-per-client": 500,
     "validation-fraction": 0.02,
     "selection": "last",
     "num-rounds": 30,
@@ -22,7 +21,7 @@ SETTINGS = {
     "learning-rate-schedule": "cosine",
     "augment": "none",
 }
-"""Five sets of 100 points. Vectors have length 1, and the weights of names 20."""
+"""Five sets of about 100 points. Vectors have length 1, and the weights of names 20."""
 WORDS = (
     "names:business market company economy|science technology computer internet|"
     "sports game team player|world politics war government"
@@ -65,7 +64,7 @@ TABLE = Table(
     source="Settings of ours",
     measures=["start-error", "test-error"],
     note=(
-        "The 7,600 texts of AG News' test file, 5,200 of them to train on, ten clients of 500, "
+        "The 7,600 texts of AG News' test file, 5,200 of them to train on, ten clients, "
         "five sets each. The error before round 1 of the first two rows is that of names alone: "
         "of the four classes' names, and of four words for each. Steps of the trained rows were "
         "searched with validation labels; the closed forms have nothing to choose."

@@ -124,8 +124,7 @@ def test_given_a_package_without_weights_then_a_sentence(
 @pytest.mark.parametrize("method", ["fedul", "closed-form", "fixmatch"])
 def test_names_and_methods_learn_from_texts(settings: Settings, news: Path, method: str) -> None:
     base: dict[str, Any] = {**texts.SETTINGS, "dataset": str(news), "method": method}
-    for key in ("points-per-client", "validation-fraction"):
-        del base[key]
+    del base["validation-fraction"]
     if method == "fixmatch":
         base |= {"labels.total": 0}
         del base["fedul.num-sets"]
