@@ -59,12 +59,6 @@ class Deployment:
         assert wait_for_end(done) == 0, self.said("manage")
         return self.said("manage")
 
-    def fails(self, *words: object) -> str:
-        """What ``fedul-flwr deploy`` says, which ends with an error."""
-        done = self._start("manage", [PROGRAMS / "fedul-flwr", "deploy", *words])
-        assert wait_for_end(done) != 0, self.said("manage")
-        return self.said("manage")
-
     def start_node(
         self,
         client: int,

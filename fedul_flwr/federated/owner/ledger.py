@@ -399,8 +399,8 @@ class Approvals(Ledger):
             self._identities.check(owner, _LEAVE, _left(statement), signed)
         except (KeyError, TypeError, ValueError, UserError):
             raise UserError(
-                f"The file is no statement of `fedul-flwr deploy runs leave` by one in "
-                f"{OWNERS_FILE}.",
+                "The file is no statement of `fedul-flwr deploy runs leave` by an owner in "
+                f"{OWNERS_FILE}: take the list from before it left.",
                 "signature-wrong",
             ) from None
         return owner, self.without(owner)
