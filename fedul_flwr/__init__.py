@@ -38,9 +38,12 @@ if TYPE_CHECKING:
         strategy_of,
     )
     from fedul_flwr.api.result import Result, TrainedModel
-    from fedul_flwr.api.runs import Comparison, compare, load, simulate
+    from fedul_flwr.api.runs import Comparison, Tuned, compare, load, simulate, tune
     from fedul_flwr.errors import UserError
     from fedul_flwr.propagation.central import label_propagation
+    from fedul_flwr.results.evaluate import evaluate
+    from fedul_flwr.results.predict import predict
+    from fedul_flwr.results.report import report
     from fedul_flwr.run.callbacks import Callback
     from fedul_flwr.surrogate import SurrogateLoss
 
@@ -65,28 +68,36 @@ __all__ = [
     "SupervisedClient",
     "SurrogateLoss",
     "TrainedModel",
+    "Tuned",
     "UserError",
     "XCLPClient",
     "client_of",
     "compare",
+    "evaluate",
     "label",
     "label_propagation",
     "load",
     "make_client_app",
+    "predict",
+    "report",
     "simulate",
     "strategy_of",
+    "tune",
 ]
 
 _from = door(
     __name__,
     {
-        "api.runs": "Comparison compare load simulate",
+        "api.runs": "Comparison Tuned compare load simulate tune",
         "api.own_strategy": "ClosedForm FedMatch FedUL FixMatch Supervised XCLP strategy_of",
         "api.own_client": "ClosedFormClient FedMatchClient FedULClient FixMatchClient "
         "SupervisedClient XCLPClient client_of make_client_app",
         "api.estimators": "ClosedFormClassifier FedULClassifier GraphLabelClassifier",
         "api.labels": "Labels label",
         "api.result": "Result TrainedModel",
+        "results.evaluate": "evaluate",
+        "results.predict": "predict",
+        "results.report": "report",
         "run.callbacks": "Callback",
         "surrogate": "SurrogateLoss",
         "errors": "UserError",

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from fedul_flwr.api.in_memory import reference_in_memory
 from fedul_flwr.api.input_data import CLIENT, dataset_of, number_of_clients
 from fedul_flwr.api.input_sets import settings_of_sets
-from fedul_flwr.config.base import AUTO, Scalar, Settings, shown
+from fedul_flwr.config.base import AUTO, Scalar, Settings
 from fedul_flwr.config.methods import Method, reference_to
 from fedul_flwr.config.user_files import flatten, with_rounds
 from fedul_flwr.errors import UserError
@@ -95,7 +96,10 @@ def _value(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Method):
-        return reference_to(value)
+        try:
+            return reference_to(value)
+        except UserError:
+            return reference_in_memory(value)
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, list | tuple | np.ndarray):
@@ -106,23 +110,11 @@ def _value(value: Any) -> Any:
 
 
 def reference_of(value: Any) -> str:
-    """``"module:name"`` of a function or class, by which other processes can import it.
-
-    Raises
-    ------
-    UserError
-        If they cannot.
-    """
+    """``"module:name"`` of a function or class, of another object one for this session."""
     module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "<")
     is_there = getattr(sys.modules.get(module), name, None) is value
     if module in ("", "__main__") or not is_there:
-        what = "the function that builds it" if hasattr(value, "state_dict") else "it"
-        raise UserError(
-            f"{shown(value)} is at the top of no module, where the processes of a run can import "
-            f"it: put {what} into a file such as my_models.py, import it from there, or write "
-            "'my_models:build'.",
-            "argument-not-allowed",
-        )
+        return reference_in_memory(value)
     return f"{module}:{name}"
 
 

@@ -14,6 +14,7 @@ from flwr.serverapp.strategy import FedAvg, QFedAvg
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
 from fedul_flwr.api.arguments import flat_settings
+from fedul_flwr.api.in_memory import refuse_in_memory
 from fedul_flwr.config.auto_settings import DataSize, with_auto_values
 from fedul_flwr.config.base import AUTO, Scalar
 from fedul_flwr.config.methods import Method, find_method, reference_to
@@ -124,8 +125,10 @@ def strategy_of(method: Method | str) -> Callable[..., Strategy]:
                     "setting-without-effect",
                     setting=key,
                 )
+        chosen_model = flat_settings({"model": model})
+        refuse_in_memory(chosen_model, "flwr run")  # clients are other processes
         folder = tempfile.mkdtemp(prefix="fedul-own-app-")
-        of_app = {"method": name, **flat_settings({"model": model}), "output": folder}
+        of_app = {"method": name, **chosen_model, "output": folder}
         try:
             strategy = built_strategy(base or plain_mean(), shape, {**of_app, **stated})
         except BaseException:

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedul_flwr.api.arguments import flat_settings, settings_of_call
+from fedul_flwr.api.in_memory import refuse_in_memory
 from fedul_flwr.api.input_data import naming_data
 from fedul_flwr.api.result import Result, TrainedModel, shown
 from fedul_flwr.config.base import Scalar, without_exit
 from fedul_flwr.config.methods import Method
-from fedul_flwr.config.options import Comparing, Resumable, takes
+from fedul_flwr.config.options import Comparing, Resumable, Tuning, takes
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.engine import simulate as engines
 from fedul_flwr.errors import UserError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from fedul_flwr.experiments.compare_table import Compared
+    from fedul_flwr.experiments.search import RowSearch
     from fedul_flwr.run.callbacks import Callback
 
 Methods = Iterable[str | Method | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]]
@@ -78,6 +80,7 @@ def simulate(
     named = flat_settings({"method": method})
     of_call, count = settings_of_call(settings, data, test, rounds, clients, sets, priors)
     how = how.model_copy(update={"clients": count})
+    refuse_in_memory({**named, **of_call}, how.engine)
     with naming_data(str(of_call.get("dataset", "digits"))):
         return Result(
             engines.simulate(
@@ -250,12 +253,87 @@ def compare(
     rows = _rows(methods)
     shared, count = settings_of_call(settings, data, test, rounds, clients, sets, priors)
     how = how.model_copy(update={"clients": count})
+    for of_row in (shared, *rows.values()):
+        refuse_in_memory(of_row, how.engine)
     try:
         with naming_data(str(shared.get("dataset", "digits"))):
             return Comparison(compare_runs(rows, shared, how, print))
     except KeyboardInterrupt:
         print("Stopped; the same call goes on from here.")
         raise
+
+
+class Tuned:
+    """Settings that a search chose for each run, without test errors.
+
+    Attributes
+    ----------
+    file : Optuna's journal of all trials, for ``compare(tuned=…)``.
+    settings : flat settings of each run that the best of its trials has and the run has not, by the
+        run's name; of a run without a complete trial there are none.
+    trials : a table of each run's trials: settings, measure, rounds, seconds.
+    """
+
+    def __init__(self, searches: Sequence[RowSearch]) -> None:
+        from fedul_flwr.experiments.studies import chosen_settings, read_studies, trials_table
+
+        self.file = searches[0].file
+        studies = read_studies(self.file)
+        of_runs = {one.trial.row: studies[one.name] for one in searches}
+        chosen = {name: chosen_settings(study) for name, study in of_runs.items()}
+        self.settings = {name: dict(one) for name, one in chosen.items() if one is not None}
+        self.trials: dict[str, pd.DataFrame] = {
+            name: trials_table(study) for name, study in of_runs.items()
+        }
+
+    def __repr__(self) -> str:
+        return f"<Tuned: {self.settings}>"
+
+
+@without_exit("The search")
+@takes(Tuning)
+def tune(
+    methods: Methods,
+    data: Any = None,
+    *,
+    test: Any = None,
+    sets: Any = None,
+    priors: Any = None,
+    clients: Any = None,
+    rounds: int | None = None,
+    how: Tuning = Tuning(),
+    **settings: Any,
+) -> Tuned:
+    """Search settings of each run, the same search for all; the same call resumes a stopped one.
+
+    Parameters
+    ----------
+    methods, data, test, sets, priors, clients, rounds : as for :func:`fedul_flwr.compare`.
+    how : or as keywords of their own its options, such as ``trials=8``.
+    **settings : settings of all runs.
+
+    Raises
+    ------
+    UserError
+        If an argument, a setting or the data cannot be used, or Optuna is missing.
+
+    Examples
+    --------
+    Errors of the chosen settings, with seeds that no trial has seen:
+
+    >>> found = tune(["fedul", "fixmatch"], data, trials=8)  # doctest: +SKIP
+    >>> compare(["fedul", "fixmatch"], data, tuned=found.file, seeds=[1, 2])  # doctest: +SKIP
+    """
+    from fedul_flwr.api.actions import tune as tune_runs
+
+    rows = _rows(methods)
+    shared, count = settings_of_call(settings, data, test, rounds, clients, sets, priors)
+    how = how.model_copy(update={"clients": count})
+    for of_row in (shared, *rows.values()):
+        refuse_in_memory(of_row, "processes")
+    with naming_data(str(shared.get("dataset", "digits"))):
+        searches, _ = tune_runs(rows, shared, how, print)
+    return Tuned(searches)
 
 
 def _rows(methods: Methods) -> dict[str, dict[str, Scalar]]:

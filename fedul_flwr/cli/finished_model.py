@@ -37,9 +37,9 @@ def predict(
     ] = None,
 ) -> None:
     """Predict the classes of images or of a table's rows with a trained model."""
-    from fedul_flwr.results.predict import write_predictions
+    from fedul_flwr.results.predict import predict as write
 
-    typer.echo(f"Predictions: {write_predictions(model, input_path, output, how=how)}")
+    typer.echo(f"Predictions: {write(model, input_path, output, how=how)}")
 
 
 @with_options

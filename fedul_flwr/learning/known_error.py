@@ -56,6 +56,9 @@ class LeaveOneOut(NamedTuple):
     mean : ``(d,)``, m, of all points.
     sketch : ``(d, p)``, C^-1/2 times random directions: \\|(x - m) sketch\\|²/p estimates
         (x - m)ᵀ C⁻¹ (x - m).
+    clipped : ``(d, K)``, C^-1/2 times the eigenvectors of the covariance whose eigenvalues were
+        negative and became 0; columns of zeros beyond these, which are fewer than K.
+    follows : ``(K,)``, how much of a change between each of these and the others is left.
     inner : ``(K, K)``, (μ_k - m)ᵀ C⁻¹ (μ_l - m).
     gram : ``(K, K)``, A of the sums that the head is of.
     offset : ``(K,)``, logarithms of the class priors that the head is for.
@@ -64,6 +67,8 @@ class LeaveOneOut(NamedTuple):
 
     mean: Floats
     sketch: Floats
+    clipped: Floats
+    follows: Floats
     inner: Floats
     gram: Floats
     offset: Floats
@@ -100,9 +105,24 @@ class LeaveOneOut(NamedTuple):
         lengths = [float(((spread @ by) * by).sum()) for by in (roots, sketch)]
         sketch *= math.sqrt(lengths[0] * DIRECTIONS / lengths[1]) if min(lengths) > 0 else 1.0
         within = gaussians.from_mean @ roots
+        # Class means explain K - 1 directions at most, and so no more variances are negative.
+        raw = np.einsum("dp,dp->p", vectors, gaussians.covariance @ vectors)
+        below, size = np.minimum(raw, 0)[: len(prior)], min(len(raw), len(prior))
+        clipped, follows = np.zeros((len(raw), len(prior))), np.zeros(len(prior))
+        clipped[:, :size] = roots[:, :size] * (below < 0)
+        # Of λ > 0 and ν < 0 first order keeps λ / (λ - ν) of a change between them; the mean over λ
+        # weighs each as points do under C⁻¹.
+        above = np.maximum(raw, 0)
+        weights = above / values
+        for at, value in enumerate(below):
+            part_left = above / np.where(above > 0, above - value, 1)
+            follows[at] = weights @ part_left / max(float(weights.sum()), LEAST_SHARE)
         with np.errstate(divide="ignore"):
             offset = np.where(gaussians.present & (prior > 0), np.log(prior), ABSENT)
-        return cls(gaussians.mean, sketch, within @ within.T, gram, np.asarray(offset), part)
+        inner = within @ within.T
+        return cls(
+            *(gaussians.mean, sketch, clipped, follows, inner, gram, np.asarray(offset)), part=part
+        )
 
     def logits(
         self, features: NDArray[np.floating], soft: Floats, weight: Floats, *, stated: bool
@@ -126,16 +146,29 @@ class LeaveOneOut(NamedTuple):
         x = x if x.ndim == 3 else x[:, None]
         sketched = x @ self.sketch
         inner = sketched @ sketched.transpose(0, 2, 1) / self.sketch.shape[1]
+        lengths = (self.clipped**2).sum(axis=0)
+        along = (weight @ self.clipped) / np.where(lengths > 0, lengths, 1)
         parts = range(0, len(x), _AT_ONCE)
         of_parts = [
-            self._of_part(inner[part], x[part] @ weight.T, soft[part], stated=stated)
+            self._of_part(
+                *(inner[part], x[part] @ weight.T, x[part] @ self.clipped, along),
+                *(soft[part], stated),
+            )
             for part in (slice(start, start + _AT_ONCE) for start in parts)
         ]
         return np.concatenate([np.empty((0, len(self.gram))), *of_parts]) + self.offset
 
-    def _of_part(self, inner_x: Floats, to_means: Floats, soft: Floats, *, stated: bool) -> Floats:
+    def _of_part(
+        self,
+        inner_x: Floats,
+        to_means: Floats,
+        x_clipped: Floats,
+        means_clipped: Floats,
+        soft: Floats,
+        stated: bool,
+    ) -> Floats:
         """Logits but for the offset, of points by products of views ``(n, V, V)``, and of these
-        with the means ``(n, V, K)``."""
+        with the means ``(n, V, K)``; what views and means ``(K, K)`` are where C is clipped."""
         count, views, classes = to_means.shape
         total, masses = float(self.gram.sum()), self.gram.sum(axis=1)
         # Rows: means without the point, as combinations of its views and the means.
@@ -162,8 +195,25 @@ class LeaveOneOut(NamedTuple):
         inner[:, :views, views:] = to_means
         inner[:, views:, :views] = to_means.transpose(0, 2, 1)
         inner[:, views:, views:] = self.inner
-        # (C + U E Uᵀ)⁻¹ between columns of U, of inner products G under C⁻¹, is (I + G E)⁻¹ G.
-        without = np.linalg.solve(np.eye(views + classes) + inner @ change, inner)
+        # Where C is not clipped, columns U change by all of E, where it is, by none, and between
+        # both by a part: V E Vᵀ with columns V = [free part of U, clipped part times `follows`].
+        whole = np.empty((count, views + classes, x_clipped.shape[2]))
+        whole[:, :views], whole[:, views:] = x_clipped, means_clipped
+        partly = whole * self.follows
+        size = 2 * (views + classes) if self.clipped.any() else views + classes
+        half, free = views + classes, inner - whole @ whole.transpose(0, 2, 1)
+        to_columns = np.concatenate([free, whole @ partly.transpose(0, 2, 1)], 2)[:, :, :size]
+        between, changes = np.zeros((2, count, 2 * half, 2 * half))
+        between[:, :half, :half] = free
+        between[:, half:, half:] = partly @ partly.transpose(0, 2, 1)
+        changes[:, :half] = np.concatenate([change, change], axis=2)
+        changes[:, half:, :half] = change
+        between, changes = between[:, :size, :size], changes[:, :size, :size]
+        # (C + V E Vᵀ)⁻¹ between columns of U is UᵀC⁻¹U - UᵀC⁻¹V (I + E VᵀC⁻¹V)⁻¹ E VᵀC⁻¹U.
+        moved = np.linalg.solve(
+            np.eye(size) + changes @ between, changes @ to_columns.transpose(0, 2, 1)
+        )
+        without = inner - to_columns @ moved
         along = np.einsum("nkj,nj->nk", means, without[:, :, 0])
         squares = np.einsum("nki,nij,nkj->nk", means, without, means)
         return np.asarray(along - squares / 2)

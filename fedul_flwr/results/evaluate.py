@@ -18,6 +18,7 @@ from sklearn.metrics import brier_score_loss, roc_curve
 
 from fedul_flwr.arrays import Bools, Floats
 from fedul_flwr.config.options import Evaluation, takes
+from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.class_labels import class_of_cell
 from fedul_flwr.data.csv_files import open_csv, plain_numbers
 from fedul_flwr.data.safe_files import output_file, write_atomically
@@ -37,17 +38,29 @@ MOST_VALUES, MOST_GROUPS = 8, 40
 
 @takes(Evaluation)
 def evaluate(
-    model: Path,
-    labels: Path,
-    input_path: Path | None = None,
-    output: Path = Path("evaluation.html"),
+    model: str | Path,
+    labels: str | Path,
+    input_path: str | Path | None = None,
+    output: str | Path = "evaluation.html",
     *,
     how: Evaluation = Evaluation(),
 ) -> list[str]:
     """Write a page about how well a model tells one class from the others; returns its main lines.
 
-    Raises a UserError if the files do not fit each other or the model, or a class is missing.
+    Parameters
+    ----------
+    model : directory of a run, or a file that ``fedul-flwr pack`` wrote.
+    labels : table with the true classes.
+    input_path : the points, if they are not in ``labels``.
+    output : HTML file to write.
+
+    Raises
+    ------
+    UserError
+        If the files do not fit each other or the model, or a class is missing.
     """
+    model, labels, output = user_path(model), user_path(labels), Path(output)
+    input_path = None if input_path is None else user_path(input_path)
     if how.threshold is not None and how.sensitivity is not None:
         raise UserError("--threshold and --sensitivity exclude each other.", "options-contradict")
     target = output_file(output, [model, labels, *([input_path] if input_path else [])], ".html")

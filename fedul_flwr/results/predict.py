@@ -65,8 +65,12 @@ NAME = "name"
 
 
 @takes(Prediction)
-def write_predictions(
-    model: Path, input_path: Path, output: Path | None = None, *, how: Prediction = Prediction()
+def predict(
+    model: str | Path,
+    input_path: str | Path,
+    output: str | Path | None = None,
+    *,
+    how: Prediction = Prediction(),
 ) -> Path:
     """Label the points at ``input_path`` with a trained model, and write a CSV file.
 
@@ -90,11 +94,9 @@ def write_predictions(
         If there is no usable model, points are missing or unreadable, priors do not fit the model,
         the identifiers cannot be used, or the output cannot be written.
     """
-    if output is None:
-        # The folder "." has no name until it is resolved.
-        source = user_path(input_path)
-        stem = source.name if source.is_dir() else source.stem
-        output = Path(f"{stem or 'images'}-predictions.csv")
+    model, input_path = user_path(model), user_path(input_path)
+    stem = input_path.name if input_path.is_dir() else input_path.stem
+    output = Path(f"{stem or 'images'}-predictions.csv" if output is None else output)
     predictor = load_model(model, how.personal, trust_modules=how.trust_modules)
     classes = predictor.class_names
     wanted = _parse_priors(how.priors, predictor)

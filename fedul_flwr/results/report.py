@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import LOCATION_SETTINGS, RESOLVED_SETTINGS, default_flat
-from fedul_flwr.config.user_files import read_text
+from fedul_flwr.config.user_files import read_text, user_path
 from fedul_flwr.data.run_files.label_files import scored_sources
 from fedul_flwr.data.run_files.records import ClientRecord, dotted, number
 from fedul_flwr.data.run_files.run import Run, distinct_labels
@@ -289,8 +289,23 @@ _CAPTIONS = {
 _PIXELS_PER_POINT = 94 / 72  # a little smaller than CSS's 96
 
 
-def report(dirs: list[Path], output: Path | None = None) -> Path:
-    """Redraw the plots of runs and write one HTML page about them."""
+def report(
+    directories: str | Path | Sequence[str | Path], output: str | Path | None = None
+) -> Path:
+    """Redraw the plots of runs and write one HTML page about them.
+
+    Parameters
+    ----------
+    directories : of runs, or of one comparison.
+    output : HTML file to write, by default one in the directory, or above those of several runs.
+
+    Raises
+    ------
+    UserError
+        If one is no run, or the page cannot be written.
+    """
+    named = [directories] if isinstance(directories, str | Path) else directories
+    dirs = [user_path(one) for one in named]
     if not dirs:
         raise UserError("A report needs the directory of at least one run.", "run-missing")
     compared = [directory for directory in dirs if is_comparison(directory)]
@@ -299,12 +314,13 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
             f"{compared[0]} is a comparison, which has a page of its own: name it alone.",
             "argument-not-allowed",
         )
-    target = output_file(output, dirs, ".html") if output else None
     if output is None:
-        shared = Path(os.path.commonpath([path.absolute() for path in dirs]))
-        output = (dirs[0] if len(dirs) == 1 else shared) / PAGE
-        if output.parent == output.parent.parent:
-            output = Path(output.name)
+        shared = Path(os.path.commonpath(dirs))
+        page_file = (dirs[0] if len(dirs) == 1 else shared) / PAGE
+        if page_file.parent == page_file.parent.parent:
+            page_file = Path(PAGE)
+    else:
+        page_file = output_file(Path(output), dirs, ".html")
     if not compared:
         page = _page([Run.read(path) for path in dirs])
     elif (written := read_text(compared[0] / PAGE)) is None:
@@ -313,8 +329,8 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
         )
     else:
         page = written
-    write_atomically(target or output, page)
-    return output
+    write_atomically(page_file, page)
+    return page_file
 
 
 def _page(runs: Sequence[Run]) -> str:

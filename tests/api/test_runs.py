@@ -233,12 +233,78 @@ def test_a_function_stands_for_its_place(tmp_path: Path) -> None:
     assert runs[0].summary["test_error"] == runs[1].summary["test_error"]
 
 
+def local_function() -> Callable[..., torch.nn.Module]:
+    def build(shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        return tiny(shape, num_classes)
+
+    return build
+
+
 @pytest.mark.parametrize(
-    "model", [lambda shape, k: torch.nn.Linear(shape[0], k), tiny((8, 8, 1), 10)]
+    "model", [local_function(), tiny((8, 8, 1), 10)], ids=["function", "module"]
 )
-def test_an_object_that_no_other_process_can_import_is_refused(model: Any) -> None:
+def test_an_object_of_no_module_goes_with_runs_in_this_process_alone(
+    model: Any, tmp_path: Path
+) -> None:
     with refuses("argument-not-allowed", match="my_models:build"):
         ff.simulate("supervised", model=model)
+    with refuses("argument-not-allowed", match="my_models:build"):
+        ff.compare([{"method": "supervised", "model": model}])
+    short: dict[str, Any] = {"clients": 3, "rounds": 1, "engine": "in-process", "seed": 3}
+    is_module = isinstance(model, torch.nn.Module)
+    before = model[1].weight.detach().clone() if is_module else None
+    run = ff.simulate("supervised", model=model, output=tmp_path / "run", **short)
+    assert ff.load(run.directory).predict(IMAGES[:3]).shape == (3,)
+    if before is None:  # built as by name, with the run's seed
+        named = ff.simulate("supervised", model=tiny, output=tmp_path / "named", **short)
+        assert run.summary["test_error"] == named.summary["test_error"]
+    else:  # copied: training has not changed it
+        torch.testing.assert_close(model[1].weight, before, rtol=0, atol=0)
+
+
+def test_a_module_begins_training_with_its_weights(tmp_path: Path) -> None:
+    model = tiny((8, 8, 1), 10)
+    keywords: dict[str, Any] = {"clients": 3, "rounds": 1, "engine": "in-process"}
+    run = ff.simulate(
+        "supervised", model=model, output=tmp_path / "run", learning_rate=1e-12, **keywords
+    )
+    torch.testing.assert_close(run.model[1].weight, model[1].weight, rtol=0, atol=1e-6)
+
+
+def test_an_object_of_another_session_is_named() -> None:
+    with refuses("reference-wrong"):
+        ff.simulate(
+            "supervised", model="fedul_flwr.api.in_memory:Net_0a1b2c3d", engine="in-process"
+        )
+
+
+def test_settings_are_searched_and_compared_with_the_best(place: Path) -> None:
+    keywords: dict[str, Any] = {"clients": 2, "rounds": 1, "model": "mlp", "local_epochs": 1}
+    found = ff.tune("supervised", "digits", trials=2, **keywords)
+    assert len(found.trials["supervised"]) == 2
+    assert found.file.is_file()
+    chosen = found.settings["supervised"]
+    compared = ff.compare(
+        "supervised", "digits", seeds=[1], tuned=found.file, engine="in-process", **keywords
+    )
+    settings = compared.results["supervised"][0].settings
+    assert {key: settings[key] for key in chosen} == chosen
+    with refuses("argument-not-allowed"):
+        ff.tune("supervised", trials=0)
+
+
+def test_files_are_predicted_evaluated_and_reported(place: Path) -> None:
+    x, y = load_wine(return_X_y=True, as_frame=True)
+    run = ff.simulate("supervised", (x, y), output="run", clients=2, rounds=1, model="mlp")
+    x.assign(label=y).to_csv("points.csv", index=False)
+    rows = pd.read_csv(ff.predict("run", "points.csv", "out.csv"))
+    np.testing.assert_array_equal(rows["label"], run.predict(x))
+    lines = ff.evaluate("run", "points.csv", output="page.html", positive="1")
+    assert "AUC" in lines[0]
+    assert (place / "page.html").is_file()
+    assert ff.report("run") == place / "run/report.html"
+    with refuses("unknown-name"):
+        ff.predict("run", "points.csv", coverages=0.9)
 
 
 def test_a_misspelled_argument_is_refused_with_the_nearest() -> None:

@@ -85,6 +85,43 @@ def test_each_points_logits_are_those_of_the_head_of_all_others(
     assert (sketched == logits.argmax(axis=1)).mean() > 0.97
 
 
+def test_where_variances_were_negative_logits_are_near_those_of_the_head_of_all_others() -> None:
+    # Sets that differ little, and directions of little variance: class means explain more than all.
+    rng = np.random.default_rng(3)
+    deviations = np.geomspace(1, 1e-3, 40)
+    shares = rng.dirichlet(np.full(CLASSES, 60.0), 16).repeat(40, axis=0)
+    labels = np.array([rng.choice(CLASSES, p=row) for row in shares])
+    x = rng.normal(size=(CLASSES, 40))[labels] * 0.3 + rng.normal(size=(len(labels), 40))
+    x *= deviations
+    sums = soft_sums(x, shares, stated=True)
+    gaussians = fit_gaussians(sums)
+    part = 0.2
+    spectrum = shrunk_spectrum(gaussians, part)
+    weight, _ = head_of_spectrum(gaussians, PRIOR, spectrum)
+    one = LeaveOneOut.of(gaussians, sums.gram, PRIOR, part, spectrum, rng)
+    exact = one._replace(sketch=spectrum[1] / np.sqrt(spectrum[0]) * math.sqrt(40))
+    assert 0 < one.clipped.any(axis=0).sum() < CLASSES
+
+    def of_others(number: int) -> Any:
+        of_point = soft_sums(x[[number]], shares[[number]], stated=True)
+        others = SoftSums(*(a - b for a, b in zip(sums, of_point, strict=True)))
+        head, bias = linear_head(fit_gaussians(others), PRIOR, part)
+        return head @ x[number] + bias
+
+    some = range(0, len(x), 5)
+    brute = np.stack([of_others(number) for number in some])
+    off = {
+        name: np.abs(
+            np.diff(form.logits(x, shares, weight, stated=True)[list(some)] - brute, axis=1)
+        ).mean()
+        for name, form in (
+            ("clipped", exact),
+            ("as if not", exact._replace(clipped=0 * exact.clipped)),
+        )
+    }
+    assert off["clipped"] < off["as if not"] / 3
+
+
 def test_what_is_sent_of_it_is_all_of_it() -> None:
     x, _, soft = sets_of_points()
     sums = soft_sums(x, soft, stated=True)

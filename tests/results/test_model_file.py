@@ -18,7 +18,7 @@ from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.results import model_file
 from fedul_flwr.results.model_file import pack
-from fedul_flwr.results.predict import load_model, write_predictions
+from fedul_flwr.results.predict import load_model, predict
 from tests.support.refusals import refuses
 from tests.support.runs import train
 
@@ -63,8 +63,8 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def test_given_a_packed_model_then_it_predicts(run: Path, packed: Path, tmp_path: Path) -> None:
     patients(1, 40)[COLUMNS].to_csv(tmp_path / "new.csv", index=False)
-    write_predictions(run, tmp_path / "new.csv", tmp_path / "by-run.csv")
-    write_predictions(packed, tmp_path / "new.csv", tmp_path / "by-file.csv")
+    predict(run, tmp_path / "new.csv", tmp_path / "by-run.csv")
+    predict(packed, tmp_path / "new.csv", tmp_path / "by-file.csv")
     assert (tmp_path / "by-file.csv").read_bytes() == (tmp_path / "by-run.csv").read_bytes()
     right = [row["class"] for row in rows(tmp_path / "by-file.csv")] == patients(1, 40)["ward"]
     assert right.mean() > 0.9
@@ -74,16 +74,14 @@ def test_given_an_id_column_then_ids_are_copied_as_written(packed: Path, tmp_pat
     frame = patients(3, 12)
     frame[["lactate", "patient", "age", "sex"]].to_csv(tmp_path / "ids.csv", index=False)
     frame[COLUMNS].to_csv(tmp_path / "none.csv", index=False)
-    found = rows(
-        write_predictions(packed, tmp_path / "ids.csv", tmp_path / "a.csv", id_column="patient")
-    )
-    plain = rows(write_predictions(packed, tmp_path / "none.csv", tmp_path / "b.csv"))
+    found = rows(predict(packed, tmp_path / "ids.csv", tmp_path / "a.csv", id_column="patient"))
+    plain = rows(predict(packed, tmp_path / "none.csv", tmp_path / "b.csv"))
     assert list(found[0]) == ["patient", "label", "class", "confidence", "p_ill", "p_well"]
     assert [row.pop("patient") for row in found] == [f"00{number}" for number in range(12)]
     assert [row.pop("name") for row in plain] == [str(number) for number in range(12)]
     assert found == plain
     frame[:2].assign(patient=["NA", "null"]).to_csv(tmp_path / "ids.csv", index=False)
-    write_predictions(packed, tmp_path / "ids.csv", tmp_path / "c.csv", id_column="patient")
+    predict(packed, tmp_path / "ids.csv", tmp_path / "c.csv", id_column="patient")
     assert [row["patient"] for row in rows(tmp_path / "c.csv")] == ["NA", "null"]
 
 
@@ -93,7 +91,7 @@ def test_given_an_id_column_then_ids_are_copied_as_written(packed: Path, tmp_pat
 def test_id_columns_that_are_refused(packed: Path, tmp_path: Path, column: str, code: str) -> None:
     patients(6, 3).to_csv(tmp_path / "in.csv", index=False)
     with refuses(code):
-        write_predictions(packed, tmp_path / "in.csv", tmp_path / "out.csv", id_column=column)
+        predict(packed, tmp_path / "in.csv", tmp_path / "out.csv", id_column=column)
     assert not (tmp_path / "out.csv").exists()
 
 

@@ -1,7 +1,6 @@
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,15 +14,11 @@ from fedul_flwr.data.safe_files import save_arrays
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.calibration import MARGINS
 from fedul_flwr.models import build_model
-from fedul_flwr.results.predict import load_model, write_predictions
+from fedul_flwr.results.predict import load_model, predict
 from tests.support.refusals import refuses
 from tests.support.synthetic_results import write_json
 
 CLASSES = ("zero", "one, or so", "2")
-
-
-def predict(model: Path, points: Path, output: Path | None = None, **how: Any) -> Path:
-    return write_predictions(model, points, output, **how)
 
 
 @pytest.fixture

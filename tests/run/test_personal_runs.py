@@ -15,7 +15,7 @@ from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import ASIDE
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.facts import summary_rows
-from fedul_flwr.results.predict import load_model, write_predictions
+from fedul_flwr.results.predict import load_model, predict
 from fedul_flwr.results.report import report
 from tests.support.fedmatch_exchanges import TINY
 from tests.support.message_log import TO_SERVER, read_message_log
@@ -145,4 +145,4 @@ def test_an_owner_gets_a_file_and_is_told_where(
         assert predictor.priors is None
         assert about["labels_aside"] == 8
     with refuses("model-file-wrong", match="personal"):
-        write_predictions(out, folders[0], tmp_path / "p", personal=out / "model.safetensors")
+        predict(out, folders[0], tmp_path / "p", personal=out / "model.safetensors")

@@ -17,7 +17,7 @@ from fedul_flwr.config.run_config import parse_flat
 from fedul_flwr.data.local_data import load_unlabeled_sets
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import MAX_BYTES, TableOptions
-from fedul_flwr.results.predict import load_model, write_predictions
+from fedul_flwr.results.predict import load_model, predict
 from tests.support.deploy_checks import WHERE, ready
 from tests.support.points import load_points
 from tests.support.refusals import refuses
@@ -102,7 +102,7 @@ def test_the_model_labels_texts(settings: Settings, data: Path, tmp_path: Path) 
     file = tmp_path / "new.csv"
     fresh = reviews(30, 2)
     write(file, [("x", text) for text, _ in fresh], ["note", "review"])
-    with write_predictions(directory, file, tmp_path / "out.csv").open() as stream:
+    with predict(directory, file, tmp_path / "out.csv").open() as stream:
         found = [row["class"] for row in csv.DictReader(stream)]
     assert np.mean([a == name for a, (_, name) in zip(found, fresh, strict=True)]) > 0.8
     source = load_source(str(data), table=TableOptions(text="review"))

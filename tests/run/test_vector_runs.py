@@ -20,8 +20,7 @@ from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.messages import COLUMNS, CONFIG, PART, SETUP, phase_of
 from fedul_flwr.federated.stages.columns import check_moments
-from fedul_flwr.results.predict import load_model
-from fedul_flwr.results.predict import write_predictions as predict
+from fedul_flwr.results.predict import load_model, predict
 from tests.support.fake_fleet import run_fleet
 from tests.support.refusals import refuses
 from tests.support.runs import assert_same_arrays, last_model, metrics, summary, train
