@@ -16,14 +16,14 @@ from benchmarks.report import Bar, Outcome
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.results.predict import load_model
 
-DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
+DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 SPLITS = {
     "IID": {"partition": "iid"},
-    "Dirichlet 0.1": {"partition": "dirichlet", "dirichlet": {"alpha": 0.1}},
+    "Dirichlet 0.1": {"partition": "dirichlet", "dirichlet": {"alpha": 0.1, "min_points": 500}},
     "two classes": {"partition": "pathological", "pathological": {"classes_per_client": 2}},
 }
 CLIENTS, POINTS, SETS = 10, 500, 10
-SEEDS = range(31, 34)
+SEEDS = range(31, 43)
 
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -57,7 +57,7 @@ def measure(quick: bool) -> Outcome:
         for split, options in list(SPLITS.items())[: 1 if quick else None]:
             seeds, size = (SEEDS[:1], (3, 100)) if quick else (SEEDS, (CLIENTS, POINTS))
             for method in list(METHODS)[: 1 if quick else None]:
-                some = seeds if method == "closed-form" else seeds[:1]  # which takes a minute
+                some = seeds if method == "closed-form" else seeds[:1]  # which takes minutes
                 runs = [_run(method, folder, seed, size, options) for seed in some]
                 for number in range(len(runs[0]["lines"])):
                     lines = [run["lines"][number] for run in runs]

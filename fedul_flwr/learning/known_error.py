@@ -37,6 +37,8 @@ that the mean length is exact: its relative deviation is √(2 / 32), a quarter.
 same, and deviations do not cancel: with 16 and no scale they moved errors by a point and more."""
 MOST_CLASSES = 30
 """Largest K: the fit of C has K² unknowns, and its errors need K (K + 1) (K + 2) / 6 sums."""
+CORRECTED_WITHIN = 0.25
+"""Standard deviation of a correction by :func:`moved_by_others`, as a part of it."""
 _AT_ONCE = 2048
 """Points whose systems of equations are in memory together."""
 _SENT = "leave-one-out/"
@@ -233,6 +235,8 @@ class ShareSums(NamedTuple):
     ----------
     gram : ``(K, K)``, A = Σ r rᵀ.
     said : ``(K, K)``, B = Σ r zᵀ.
+    uncorrected : ``(K, K)``, B without :func:`moved_by_others`, of which the error is the less
+        certain the more that changes.
     third : ``(K, K, K)``, Σ r r r, of which standard errors follow.
     unsure : ``(K, K)``, Σ diag(q) - q qᵀ of posteriors q, by which they follow logits.
     sure : ``(T,)``, Σ of the largest probability with logits divided by each of
@@ -243,19 +247,24 @@ class ShareSums(NamedTuple):
 
     gram: Floats
     said: Floats
+    uncorrected: Floats
     third: Floats
     unsure: Floats
     sure: Floats
     near: Floats
 
     @classmethod
-    def of(cls, shares: Floats, logits: Floats, soft: Floats) -> ShareSums:
-        """Of points with class shares, logits and posteriors ``(n, K)``."""
-        said = np.eye(shares.shape[1])[logits.argmax(axis=1)]
+    def of(
+        cls, shares: Floats, logits: Floats, soft: Floats, correction: Floats | float = 0.0
+    ) -> ShareSums:
+        """Of points with class shares, logits and posteriors ``(n, K)``; ``correction`` of others'
+        soft labels is in the logits."""
+        one_hot = np.eye(shares.shape[1])
+        said, before = (one_hot[of.argmax(axis=1)] for of in (logits, logits - correction))
         third = np.einsum("ni,nj,nk->ijk", shares, shares, shares, optimize=True)
         unsure = np.diag(soft.sum(axis=0)) - soft.T @ soft
         return cls(
-            *(shares.T @ shares, shares.T @ said, third, unsure),
+            *(shares.T @ shares, shares.T @ said, shares.T @ before, third, unsure),
             *(sure_by_temperature(logits), near_the_top(shares, logits)),
         )
 
@@ -268,27 +277,31 @@ class ShareSums(NamedTuple):
         """All numbers once: ``(share_sums_size(K),)``."""
         triples = tuple(_sorted_triples(len(self.gram)).T)
         once = triangle(self.gram), triangle(self.unsure), self.third[triples]
-        return np.concatenate([*once, *map(np.ravel, (self.said, self.sure, self.near))])
+        whole = self.said, self.uncorrected, self.sure, self.near
+        return np.concatenate([*once, *map(np.ravel, whole)])
 
     @classmethod
     def of_flat(cls, numbers: Floats, classes: int) -> ShareSums:
         """What :meth:`flat` gives, or a sum of these."""
         triples = _sorted_triples(classes)
-        shapes = (classes, classes), (len(TEMPERATURES),), (len(MARGINS), classes, classes)
+        square = classes, classes
+        shapes = square, square, (len(TEMPERATURES),), (len(MARGINS), *square)
         sizes = [classes * (classes + 1) // 2] * 2 + [len(triples), *map(math.prod, shapes)]
-        gram, unsure, once, said, sure, near = np.split(numbers, np.cumsum(sizes)[:-1])
+        gram, unsure, once, *flat = np.split(numbers, np.cumsum(sizes)[:-1])
         third = np.empty((classes,) * 3)
         for order in permutations(range(3)):
             third[tuple(triples[:, order].T)] = once
-        wide = (part.reshape(shape) for part, shape in zip((said, sure, near), shapes, strict=True))
-        said, sure, near = wide
-        return cls(symmetric(gram, classes), said, third, symmetric(unsure, classes), sure, near)
+        said, before, sure, near = (
+            part.reshape(shape) for part, shape in zip(flat, shapes, strict=True)
+        )
+        triangles = symmetric(gram, classes), symmetric(unsure, classes)
+        return cls(triangles[0], said, before, third, triangles[1], sure, near)
 
 
 def share_sums_size(classes: int) -> int:
     """How many numbers :class:`ShareSums` are."""
     k = classes
-    by_class = (1 + len(MARGINS)) * k * k
+    by_class = (2 + len(MARGINS)) * k * k
     return k * (k + 1) + k * (k + 1) * (k + 2) // 6 + by_class + len(TEMPERATURES)
 
 
@@ -320,7 +333,8 @@ def known_error(sums: ShareSums, prior: Floats, *, sampled: float = 0.0) -> Know
     """The error of a model, 1 - Σ_k π_k (A⁻¹ B)_kk, at class priors ``prior`` ``(K,)``.
 
     C is the least squares fit to B whose rows are probabilities. The standard error takes each
-    prediction as drawn from the row of its point's class, and class shares as exact.
+    prediction as drawn from the row of its point's class, class shares as exact, and corrections of
+    refined heads as right within :data:`CORRECTED_WITHIN`.
 
     Parameters
     ----------
@@ -339,7 +353,8 @@ def known_error(sums: ShareSums, prior: Floats, *, sampled: float = 0.0) -> Know
     if masses.sum() < 0.5:
         raise ValueError("nobody has held out a point")
     slack = 1e-6 * float(masses.sum())
-    if (sums.said < -slack).any() or (abs(sums.said.sum(axis=1) - masses) > slack).any():
+    both = np.stack([sums.said, sums.uncorrected])
+    if (both < -slack).any() or (abs(both.sum(axis=2) - masses) > slack).any():
         raise ValueError("what the model says is not of the points with these class shares")
     present = np.flatnonzero(masses > LEAST_SHARE * masses.sum())
     try:
@@ -365,14 +380,17 @@ def known_error(sums: ShareSums, prior: Floats, *, sampled: float = 0.0) -> Know
     spread = np.einsum("ja,lb,kab->kjl", weights, weights, sums.third, optimize=True)
     drawn = np.stack([np.diag(row) - np.outer(row, row) for row in confusion])
     of_class = float(np.einsum("kjl,kjl->", spread, drawn))
-    of_classes = np.zeros(classes)
+    of_classes, uncorrected = np.zeros((2, classes))
     of_classes[present] = np.diag(inverse @ sums.said[np.ix_(present, present)])
+    uncorrected[present] = np.diag(inverse @ sums.uncorrected[np.ix_(present, present)])
     right = float(prior @ of_classes)
+    unknown = CORRECTED_WITHIN * float(prior @ (of_classes - uncorrected))
     # If the class is drawn, too: E[(w·z)²] less its mean's square, of all points the least.
     of_both = float(np.einsum("kjj,kj->", spread, confusion)) - right**2 / float(masses.sum())
     variance = max(0.0, of_class + sampled * (of_both - of_class))
     error = min(100.0, max(0.0, 100 * (1 - right)))
-    return KnownError(error, 100 * math.sqrt(variance), confusion, of_classes)
+    deviation = 100 * math.hypot(math.sqrt(variance), unknown)
+    return KnownError(error, deviation, confusion, of_classes)
 
 
 def moved_by_others(moved: Floats, unsure: Floats, gram: Floats) -> Floats:

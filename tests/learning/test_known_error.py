@@ -19,6 +19,7 @@ from fedul_flwr.learning.closed_form import (
 )
 from fedul_flwr.learning.known_error import (
     ARRAYS_OF_ONE,
+    CORRECTED_WITHIN,
     LeaveOneOut,
     ShareSums,
     known_error,
@@ -184,6 +185,25 @@ def test_the_interval_has_the_error_as_often_as_it_says(sampled: float) -> None:
     wide = 1.3 if sampled else 1.15  # what is subtracted of points that are drawn is the least
     assert 0.87 <= deviations.mean() / errors.std() <= wide
     assert 0.92 <= (abs(errors - error) < 1.96 * deviations).mean() <= (0.995 if sampled else 0.985)
+
+
+def test_a_correction_is_right_within_a_part_of_it() -> None:
+    # Of one-hot shares errors are counts: with the correction 1 of 4 points of class 0 is wrong,
+    # without it 3 of 4, and none of class 1. At equal priors that is 12.5 % and 37.5 %.
+    shares = np.eye(2).repeat(4, axis=0)
+    logits = np.array([[1, 0]] * 3 + [[0, 1]] * 5, float)
+    correction = np.zeros((8, 2))
+    correction[:2] = [2, 0]  # without it these two are of the other class
+    sums = ShareSums.of(shares, logits, shares, correction)
+    made, plain = (known_error(one, np.array([0.5, 0.5])) for one in (sums, sums_of_same(sums)))
+    assert made.error == plain.error == pytest.approx(12.5)
+    extra = math.sqrt(made.deviation**2 - plain.deviation**2)
+    assert extra == pytest.approx(CORRECTED_WITHIN * (37.5 - 12.5))
+
+
+def sums_of_same(sums: ShareSums) -> ShareSums:
+    """As if nothing had been corrected."""
+    return sums._replace(uncorrected=sums.said)
 
 
 def test_shares_that_are_all_alike_say_nothing() -> None:

@@ -86,14 +86,14 @@ class AtClient(ClientStage):
         if of != OF_ERRORS:
             return None
         judge = self._held_out if self.settings.holds_out else self._without_each
-        shares, logits, soft = judge(content)
-        sums = ShareSums.of(shares, logits, soft)
+        sums = ShareSums.of(*judge(content))
         if self.client.node.data:
             self._say(sums)
         return sums.flat()
 
-    def _held_out(self, content: Content) -> tuple[Floats, Floats, Floats]:
-        """Class shares, logits and posteriors of the points that it has held out."""
+    def _held_out(self, content: Content) -> tuple[Floats, Floats, Floats, float]:
+        """Class shares, logits and posteriors of the points that it has held out, and by how much
+        logits are corrected."""
         from fedul_flwr.learning.local import load_arrays, predict_logits
         from fedul_flwr.learning.plan import local_plan
 
@@ -107,9 +107,9 @@ class AtClient(ClientStage):
             plan = local_plan(self.settings)
             logits = predict_logits(client.model, sets.inputs, sets.points, plan).double().numpy()
         self._keep(number, shares, logits)
-        return shares, logits, posteriors(logits, shares, numbers(content, PRIOR))
+        return shares, logits, posteriors(logits, shares, numbers(content, PRIOR)), 0.0
 
-    def _without_each(self, content: Content) -> tuple[Floats, Floats, Floats]:
+    def _without_each(self, content: Content) -> tuple[Floats, Floats, Floats, Floats | float]:
         """The same of each point, by the head that all others make."""
         client, arrays, number = self.client, content.arrays, count(content, "server-round")
         names = head_names(self.settings, client.data.model_shape, client.num_classes)
@@ -126,6 +126,7 @@ class AtClient(ClientStage):
         one = LeaveOneOut.of_arrays(arrays, float(numbers(content, _PART)[0]))
         weight = model[names[0]].astype(np.float64)
         left_out = one.logits(features, soft, weight, stated=is_first)
+        correction: Floats | float = 0.0
         if not is_first:
             moved = client.state.load(_JUDGED, number).get("moved")
             if moved is None or len(moved) != len(left_out):
@@ -134,9 +135,10 @@ class AtClient(ClientStage):
                     "the head that it refines.",
                     "not-sent-yet",
                 )
-            left_out += moved_by_others(moved, arrays[_UNSURE].astype(np.float64), one.gram)
+            correction = moved_by_others(moved, arrays[_UNSURE].astype(np.float64), one.gram)
+            left_out += correction
         self._keep(number, shares, left_out, left_out - logits)
-        return shares, left_out, posteriors(logits, shares, prior)
+        return shares, left_out, posteriors(left_out, shares, prior), correction
 
     def _keep(
         self, number: int, shares: Floats, logits: Floats, moved: Floats | None = None
