@@ -24,8 +24,11 @@ def settings_again(directory: Path, name: str, output: Path) -> RunConfig:
         If the run trained, or the owner was not in it.
     """
     run = Run.read(directory)
-    settings = parse_flat({**run.settings, "output": str(output), "resume": ""})
-    if find_method(settings.method).updates:
+    method = find_method(str(run.settings["method"]))
+    # What had no effect is stored, too, and a run refuses it.
+    used = {key: value for key, value in run.settings.items() if key not in method.idle}
+    settings = parse_flat({**used, "output": str(output), "resume": ""})
+    if method.updates:
         raise UserError(
             f"Method {settings.method!r} of {directory} trains: nobody can take an owner's updates "
             f"out of its model. Remove {name} (deploy remove), and train again with another seed.",

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
+from fedul_flwr.config.methods import find_method
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.deploy.forget import settings_again
 from fedul_flwr.federated.owner.ledger import LEDGER, Ledger
 from fedul_flwr.federated.stages.heads import client_sums
@@ -182,3 +184,22 @@ def test_a_run_that_trained_forgets_nobody(settings: Settings, tmp_path: Path) -
     closed = run(settings, there, "vectors", 5)
     with refuses("unknown-name", name="west"):
         settings_again(closed, "west", tmp_path / "again")
+    name_owners(closed, "west")
+    again = settings_again(closed, "west", tmp_path / "again")
+    # A server takes them as it took those of the first run.
+    assert resolve(again.to_flat(), tmp_path).num_rounds == 2
+    before = settings_of(closed)
+    changed = {key for key, value in again.to_flat().items() if value != before.get(key, value)}
+    assert changed - find_method(again.method).idle == {"output"}
+
+
+def name_owners(directory: Path, name: str) -> None:
+    file = directory / "federation.json"
+    about = json.loads(file.read_text())
+    about["clients"][0]["name"] = name
+    file.write_text(json.dumps(about))
+
+
+def settings_of(directory: Path) -> dict[str, Any]:
+    stored: dict[str, Any] = json.loads((directory / "config.json").read_text())["settings"]
+    return stored
