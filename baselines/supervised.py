@@ -97,9 +97,9 @@ class LabeledData(ClientData):
         all_points = self.load_points(folder)
         missing = int((all_points.labels == kit.UNLABELED).sum())
         if missing:
+            where = f" in {folder}" if folder.name else ""
             raise OwnDataError(
-                f"{missing} of the {len(all_points.points)} points in {folder} have no label; "
-                "method "
+                f"{missing} of the {len(all_points.points)} points{where} have no label; method "
                 f"{self.settings.method!r} learns from the labels of all points.",
                 "labels-missing",
             )

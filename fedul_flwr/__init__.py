@@ -19,13 +19,24 @@ if TYPE_CHECKING:
     )
     from fedul_flwr.api.labels import Labels, label
     from fedul_flwr.api.own_client import (
+        ClosedFormClient,
         FedMatchClient,
         FedULClient,
+        FixMatchClient,
+        SupervisedClient,
         XCLPClient,
         client_of,
         make_client_app,
     )
-    from fedul_flwr.api.own_strategy import XCLP, FedMatch, FedUL, strategy_of
+    from fedul_flwr.api.own_strategy import (
+        XCLP,
+        ClosedForm,
+        FedMatch,
+        FedUL,
+        FixMatch,
+        Supervised,
+        strategy_of,
+    )
     from fedul_flwr.api.result import Result, TrainedModel
     from fedul_flwr.api.runs import Comparison, Tuned, compare, load, simulate, tune
     from fedul_flwr.errors import UserError
@@ -39,16 +50,22 @@ if TYPE_CHECKING:
 __all__ = [
     "XCLP",
     "Callback",
+    "ClosedForm",
     "ClosedFormClassifier",
+    "ClosedFormClient",
     "Comparison",
     "FedMatch",
     "FedMatchClient",
     "FedUL",
     "FedULClassifier",
     "FedULClient",
+    "FixMatch",
+    "FixMatchClient",
     "GraphLabelClassifier",
     "Labels",
     "Result",
+    "Supervised",
+    "SupervisedClient",
     "SurrogateLoss",
     "TrainedModel",
     "Tuned",
@@ -72,8 +89,9 @@ _from = door(
     __name__,
     {
         "api.runs": "Comparison Tuned compare load simulate tune",
-        "api.own_strategy": "FedMatch FedUL XCLP strategy_of",
-        "api.own_client": "FedMatchClient FedULClient XCLPClient client_of make_client_app",
+        "api.own_strategy": "ClosedForm FedMatch FedUL FixMatch Supervised XCLP strategy_of",
+        "api.own_client": "ClosedFormClient FedMatchClient FedULClient FixMatchClient "
+        "SupervisedClient XCLPClient client_of make_client_app",
         "api.estimators": "ClosedFormClassifier FedULClassifier GraphLabelClassifier",
         "api.labels": "Labels label",
         "api.result": "Result TrainedModel",

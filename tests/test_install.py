@@ -135,6 +135,7 @@ USES: list[tuple[str, str, Callable[[], object]]] = [
         lambda: find_extractor("efficientnet-lite0", "cpu", "auto"),
     ),
     ("encoders", "transformers", lambda: find_extractor("huggingface:no/one", "cpu", "auto")),
+    ("texts", "wordllama", lambda: find_extractor("wordllama", "cpu", "auto")),
     ("export", "onnxruntime", lambda: export("runs/none")),
     ("dicom", "pydicom", lambda: decode_image("scan.dcm", DICOM, (8, 8, 1))),
 ]

@@ -33,8 +33,6 @@ from fedul_flwr.federated.client_data import (
     AnySetsData,
     ClientData,
     ClientState,
-    PartlyLabeledData,
-    UnlabeledSetData,
     settings_from,
 )
 from fedul_flwr.federated.messages import SETTINGS, SETUP
@@ -45,7 +43,21 @@ class OwnClient:
     """A client with data in memory; :func:`make_client_app` answers messages with it."""
 
     method: ClassVar[str]
-    data_class: ClassVar[type[ClientData]]
+    in_memory: ClassVar[Any]
+    """Reads what is in memory, in front of the method's class of data."""
+
+    @classmethod
+    def data_class(cls) -> type[ClientData]:
+        """Data of the method's clients, in memory."""
+        chosen = find_method(cls.method)
+        of_method: Any = chosen.client_class.data_class or DATA[chosen.data]
+        if not hasattr(of_method, cls.in_memory.reads):
+            raise UserError(
+                f"Clients of method {cls.method!r} have neither unlabeled sets nor points with "
+                "labels, as an app of your own takes them.",
+                "method-mismatch",
+            )
+        return type(of_method.__name__, (cls.in_memory, of_method), {"__module__": __name__})
 
     def __init__(self, content: Any, classes: tuple[str, ...] | ClassLabels) -> None:
         self._content = content
@@ -60,7 +72,7 @@ class OwnClient:
             num_partitions=int(config.get("num-partitions", 0)),
         )
         kind = find_method(self.method).client_class
-        data_class, method = self.data_class, self.method
+        data_class, method = self.data_class(), self.method
 
         def data(settings: RunConfig, *others: Any) -> ClientData:
             if settings.method != method:
@@ -87,7 +99,8 @@ def _settings(context: Context, method: str) -> RunConfig:
     return settings_from(str(setup[SETTINGS])) if setup else parse_flat(before)
 
 
-class _SetsInMemory(UnlabeledSetData):
+class _SetsInMemory(ClientData):
+    reads: ClassVar = "sets"
     content: UnlabeledSets
     classes: tuple[str, ...]
     """Classes of the columns of the priors, if they have names."""
@@ -110,7 +123,8 @@ class _AnySetsInMemory(_SetsInMemory, AnySetsData):
     pass
 
 
-class _PointsInMemory(PartlyLabeledData):
+class _PointsInMemory(ClientData):
+    reads: ClassVar = "examples"
     content: PartlyLabeledPoints
     classes: ClassLabels
     """Labels as they were given."""
@@ -200,7 +214,7 @@ class FedULClient(OwnClient):
     """
 
     method = "fedul"
-    data_class = _SetsInMemory
+    in_memory = _SetsInMemory
 
     def __init__(
         self,
@@ -243,14 +257,15 @@ class CheckedSetsClient(OwnClient):
     """
 
     method = "fedul"
-    data_class = _AnySetsInMemory
+
+    in_memory = _AnySetsInMemory
 
     def __init__(self, sets: UnlabeledSets) -> None:
         super().__init__(sets, ())
 
 
 class _PartlyLabeledClient(OwnClient):
-    data_class = _PointsInMemory
+    in_memory = _PointsInMemory
 
     def __init__(self, x: Any, y: Any, columns: str | Path | Sequence[str] | None = None) -> None:
         with own_data():
@@ -280,6 +295,24 @@ class FedMatchClient(_PartlyLabeledClient):
     method = "fedmatch"
 
 
+class FixMatchClient(_PartlyLabeledClient):
+    """A client of FixMatch; parameters and errors as for :class:`FedMatchClient`."""
+
+    method = "fixmatch"
+
+
+class SupervisedClient(_PartlyLabeledClient):
+    """A client with labels for all points; parameters and errors as for :class:`FedMatchClient`."""
+
+    method = "supervised"
+
+
+class ClosedFormClient(FedULClient):
+    """A client with sets for a closed form; parameters and errors as for :class:`FedULClient`."""
+
+    method = "closed-form"
+
+
 class XCLPClient(_PartlyLabeledClient):
     """A client of XCLP; parameters and errors as for :class:`FedMatchClient`."""
 
@@ -302,18 +335,10 @@ def client_of(method: Method | str) -> type[OwnClient]:
     name = method if isinstance(method, str) else reference_to(method)
     chosen = find_method(name)
     kind: Any = FedULClient if chosen.data == "unlabeled-sets" else _PartlyLabeledClient
-    data: Any = kind.data_class
-    of_method = chosen.client_class.data_class or DATA[chosen.data]
-    if not issubclass(of_method, data.__base__):
-        raise UserError(
-            f"Clients of method {name!r} have neither unlabeled sets nor points with labels for "
-            "some, as an app of your own takes them.",
-            "method-mismatch",
-        )
-    if of_method is not data.__base__:
-        data = type(of_method.__name__, (data, of_method), {"__module__": __name__})
-    attributes = {"method": name, "data_class": data, "__module__": __name__}
-    return type(chosen.client_class.__name__, (kind,), attributes)
+    attributes = {"method": name, "__module__": __name__}
+    built: type[OwnClient] = type(chosen.client_class.__name__, (kind,), attributes)
+    built.data_class()  # refuses others
+    return built
 
 
 def make_client_app(client_fn: Callable[[Context], OwnClient]) -> ClientApp:
@@ -332,7 +357,7 @@ def make_client_app(client_fn: Callable[[Context], OwnClient]) -> ClientApp:
         if not isinstance(client, OwnClient):
             raise UserError(
                 f"client_fn returned a {type(client).__name__}; it must return one of "
-                "FedULClient, FedMatchClient, XCLPClient and client_of(METHOD).",
+                "FedULClient, FedMatchClient and others, or of client_of(METHOD).",
                 "own-code-result",
             )
         return client.bind(context)

@@ -14,8 +14,9 @@ from flwr.serverapp.strategy import FedAvg, QFedAvg
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 
 from fedul_flwr.api.arguments import flat_settings
+from fedul_flwr.api.in_memory import refuse_in_memory
 from fedul_flwr.config.auto_settings import DataSize, with_auto_values
-from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.base import AUTO, Scalar
 from fedul_flwr.config.methods import Method, find_method, reference_to
 from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.config.sections import SECTIONS
@@ -45,7 +46,6 @@ WITHOUT_EFFECT = (
         "evaluate",
     ),
     *(
-        "head",
         "calibration",
         "output",
         "resume",
@@ -69,7 +69,7 @@ def strategy_of(method: Method | str) -> Callable[..., Strategy]:
       part in a round is the method's; the base's ``fraction_train`` says how many.
     - ``model`` : name of a built-in model, ``"package.module:function"``, or a function
       ``(input_shape, num_classes)`` at the top of a module, which returns the module of torch.
-      Clients build the same.
+      Clients build the same. By default ``"mlp"``, and of a closed form that of its runs.
     - ``input_shape`` : shape of one point: ``(h, w, channels)``, or ``(d,)``.
     - ``classes`` : number of classes, or their names.
     - ``settings`` : settings of the method and of training, as for
@@ -83,8 +83,8 @@ def strategy_of(method: Method | str) -> Callable[..., Strategy]:
     Raises
     ------
     UserError
-        If it has no rounds, or nobody can import it; and from what it returns, if an argument
-        cannot be used.
+        If its clients take part in no round, or nobody can import it; and from what it returns, if
+        an argument cannot be used.
 
     Examples
     --------
@@ -94,16 +94,17 @@ def strategy_of(method: Method | str) -> Callable[..., Strategy]:
     """
     name = method if isinstance(method, str) else reference_to(method)
     chosen = find_method(name)
-    if not (chosen.trains and chosen.updates and chosen.asks_clients):
+    if not (chosen.trains and chosen.asks_clients):
         raise UserError(
-            f"Method {name!r} has no rounds in which clients train, as an app of your own needs.",
+            f"Method {name!r} has no rounds in which clients take part, as an app of your own "
+            "needs.",
             "method-mismatch",
         )
 
     def build(
         base: FlowerStrategy | None = None,
         *,
-        model: str | Build = "mlp",
+        model: str | Build = "mlp" if chosen.updates else AUTO,
         input_shape: Sequence[int],
         classes: int | Iterable[object],
         settings: Mapping[str, Any] | None = None,
@@ -124,8 +125,10 @@ def strategy_of(method: Method | str) -> Callable[..., Strategy]:
                     "setting-without-effect",
                     setting=key,
                 )
+        chosen_model = flat_settings({"model": model})
+        refuse_in_memory(chosen_model, "flwr run")  # clients are other processes
         folder = tempfile.mkdtemp(prefix="fedul-own-app-")
-        of_app = {"method": name, **flat_settings({"model": model}), "output": folder}
+        of_app = {"method": name, **chosen_model, "output": folder}
         try:
             strategy = built_strategy(base or plain_mean(), shape, {**of_app, **stated})
         except BaseException:
@@ -199,6 +202,16 @@ arguments are those of :func:`strategy_of`."""
 FedMatch = strategy_of("fedmatch")
 """FedMatch: clients have a few labels, as :class:`FedMatchClient`; labels stay at clients. Its
 arguments are those of :func:`strategy_of`."""
+FixMatch = strategy_of("fixmatch")
+"""FixMatch: clients have labels for some points, as :class:`FixMatchClient`. Its arguments are
+those of :func:`strategy_of`."""
+Supervised = strategy_of("supervised")
+"""Training on labels of all points, as those of :class:`SupervisedClient`. Its arguments are those
+of :func:`strategy_of`."""
+ClosedForm = strategy_of("closed-form")
+"""A last layer from sums over clients with sets, as :class:`ClosedFormClient`, which train nothing.
+Its arguments are those of :func:`strategy_of`; ``num_rounds`` of ``start`` is 1, and one more for
+each of ``settings={"closed-form": {"refinements": 1}}``."""
 XCLP = strategy_of("xclp")
 """XCLP: labels are propagated across clients in every round, as :class:`XCLPClient`. Its arguments
 are those of :func:`strategy_of`.

@@ -212,6 +212,34 @@ def remove(directory: Consortium, name: OwnerName) -> None:
 
 @deploy.command(
     **with_examples(
+        "fedul-flwr deploy forget consortium west --run runs/first --output runs/without-west"
+    )
+)
+def forget(
+    directory: Consortium,
+    name: OwnerName,
+    run: Annotated[
+        Path, typer.Option(metavar="DIR", exists=True, file_okay=False, help="Of the run.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Of the run without the owner.")
+    ],
+) -> None:
+    """Make a model in closed form again, as if it had never had an owner, who is removed."""
+    from fedul_flwr.deploy.forget import removed, settings_again
+    from fedul_flwr.deploy.init import CONNECTION
+    from fedul_flwr.engine.flower_run import run_deployed
+    from fedul_flwr.results.facts import print_summary
+
+    again = settings_again(user_path(run), name, user_path(output))
+    _echo(removed(user_path(directory), name))
+    if (made := run_deployed(again, CONNECTION)) is not None:
+        print_summary(made)
+    typer.echo(f"Delete {run}, and withdraw what was made of it: {name} is in it.")
+
+
+@deploy.command(
+    **with_examples(
         "fedul-flwr deploy rotate consortium key north",
         "fedul-flwr deploy rotate consortium certificate",
         "fedul-flwr deploy rotate consortium authority",
@@ -329,12 +357,35 @@ def withdraw(directory: OwnFolder, digest: RunDigest, because: Because = "") -> 
     _echo(decide(approvals_of(user_path(directory)), digest, "withdrawn", because=because))
 
 
-@runs.command(**with_examples("fedul-flwr deploy runs regroup owners/north"))
-def regroup(directory: OwnFolder) -> None:
+@runs.command(
+    **with_examples(
+        "fedul-flwr deploy runs regroup owners/north",
+        "fedul-flwr deploy runs regroup owners/north --without west.json",
+    )
+)
+def regroup(
+    directory: OwnFolder,
+    without: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", exists=True, help="Only without the owner who signed it."),
+    ] = None,
+) -> None:
     """Let the next secure sums be over another group of owners, and say what that can tell."""
     from fedul_flwr.deploy.runs import approvals_of, regrouped
 
-    _echo(regrouped(approvals_of(user_path(directory))))
+    _echo(regrouped(approvals_of(user_path(directory)), without and user_path(without)))
+
+
+@runs.command(**with_examples("fedul-flwr deploy runs leave owners/west -o west.json"))
+def leave(
+    directory: OwnFolder,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="New file.")],
+) -> None:
+    """Sign that the others may be summed without this owner, and say what that tells of it."""
+    from fedul_flwr.deploy.runs import approvals_of
+    from fedul_flwr.deploy.runs import leave as signed
+
+    _echo(signed(approvals_of(user_path(directory)), user_path(output)))
 
 
 def _echo(lines: Iterable[str]) -> None:

@@ -21,7 +21,7 @@ from fedul_flwr.config.base import (
     parse_prior,
 )
 
-LITE0 = "efficientnet-lite0"
+LITE0, WORDS = "efficientnet-lite0", "wordllama"
 TORCHVISION, HUB, RUN = "torchvision:", "huggingface:", "run:"
 """Beginnings of names that are not those of a user's own function."""
 
@@ -45,12 +45,12 @@ def is_function(source: str) -> bool:
     return all(part.isidentifier() for part in [*module.split("."), function])
 
 
-def name_texts(source: str) -> list[str]:
+def name_texts(source: str, features: str = "") -> list[str]:
     """Texts of ``start-from = "names"``, one with ``{}`` for all classes or one for each; none for
-    another source."""
+    another source. Where it gives no text, names are compared as ``features`` has learned them."""
     kind, _, texts = source.partition(":")
     if source == NAMES:
-        return ["a photo of a {}."]
+        return ["{}" if features == WORDS else "a photo of a {}."]
     return texts.split("|") if kind == NAMES and ("{}" in texts or "|" in texts) else []
 
 
@@ -125,8 +125,8 @@ class DataSettings(Settings):
     label_column: ColumnName = ""
     """Column of labels in tables; empty takes `label` or another usual name."""
     text_column: Annotated[ColumnName, only_with("points", "texts")] = ""
-    """Column of texts in tables that `features`, a function of your own, turns into vectors; other
-    columns than this one and the labels are left out (docs/features.md)."""
+    """Column of texts in tables that `features`, `wordllama` or a function of your own, turns into
+    vectors; other columns than this one and the labels are left out (docs/features.md)."""
     missing: Annotated[
         Literal["refuse", "mean", "median", "most-frequent"], only_with("points", "vectors")
     ] = "refuse"
@@ -175,7 +175,8 @@ class DataSettings(Settings):
     """Replace points by features of a fixed function, computed once: `efficientnet-lite0`,
     `torchvision:NAME`, `huggingface:NAME` (pretrained networks, such as CLIP and DINOv2),
     `run:DIRECTORY` (the best model of a run, in simulations), perhaps with `@SIDE` to resize images
-    to that many pixels; or your own `package.module:function`. The model then takes vectors."""
+    to that many pixels; `wordllama`, for texts; or your own `package.module:function`. The model
+    then takes vectors."""
     client_data: str = ""
     """Path of a folder with one sub-folder per simulated client, each in the form of a client's own
     data on a device; `dataset` is then the server's, or `none`."""
@@ -207,9 +208,9 @@ class DataSettings(Settings):
     @classmethod
     def _check_features(cls, value: str) -> str:
         plain, _ = split_side(value)
-        if plain and plain != LITE0 and ":" not in plain:
-            forms = f"{LITE0}, torchvision:NAME, huggingface:NAME, run:DIRECTORY"
-            hint = nearest(plain, [LITE0])
+        if plain and value != WORDS and plain != LITE0 and ":" not in plain:
+            forms = f"{LITE0}, torchvision:NAME, huggingface:NAME, run:DIRECTORY, {WORDS}"
+            hint = nearest(plain, [LITE0, WORDS])
             raise ValueError(f"must be one of {forms} or 'package.module:function'{hint}")
         return value
 
@@ -231,11 +232,13 @@ class DataSettings(Settings):
 
     @model_validator(mode="after")
     def _check_data(self) -> Self:
-        if self.text_column and not is_reference(self.features):
+        if self.text_column and self.features != WORDS and not is_reference(self.features):
             raise ValueError(
-                f"text-column = {self.text_column!r} needs features = 'package.module:function', "
-                "a function of your own that turns texts into vectors"
+                f"text-column = {self.text_column!r} needs features = {WORDS!r} or "
+                "'package.module:function', which turn texts into vectors"
             )
+        if self.features == WORDS and not self.text_column:
+            raise ValueError(f"features = {WORDS!r} needs text-column, the column of the texts")
         if self.validation_fraction + self.server_fraction >= 1:
             raise ValueError(
                 f"validation-fraction = {self.validation_fraction} and server-fraction = "
@@ -358,9 +361,9 @@ class TrainingSettings(DataSettings):
     """Source of the initial weights: output directory of a run, `.safetensors` file, or
     `torchvision` (pretrained, for its own models and `resnet18-fedul`). A last layer for another
     number of classes keeps its random weights. For `model = "linear"` also the vectors of the
-    classes' names: `names`, by the text encoder beside the image encoder in `features`, or a
-    function of your own, `package.module:function`. `names:TEXT` has `{}` where the name goes, or
-    a text for each class with `|` between them (docs/features.md)."""
+    classes' names: `names`, by `features`, which takes texts or has an encoder of texts beside
+    that of images, or a function of your own, `package.module:function`. `names:TEXT` has `{}`
+    where the name goes, or a text for each class with `|` between them (docs/features.md)."""
     frozen_rounds: Annotated[
         int, Field(ge=0), only_with("start-from"), only_without("base", "scaffold")
     ] = 0
@@ -447,8 +450,8 @@ class TrainingSettings(DataSettings):
         needed = ""
         if starts_from_names(self.start_from) and self.model != "linear":
             needed = "model = 'linear'"
-        elif name_texts(self.start_from) and not self.features.startswith(HUB):
-            needed = "features = 'huggingface:NAME', an encoder of images and texts"
+        elif name_texts(self.start_from) and not self.features.startswith((HUB, WORDS)):
+            needed = f"features = 'huggingface:NAME', an encoder of images and texts, or {WORDS!r}"
         if needed:
             raise ValueError(
                 f"start-from = {self.start_from!r} makes a linear layer of the classes' names: it "

@@ -13,6 +13,8 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 
 from fedul_flwr.config.node_config import NodeConfig, OwnerLimits
 from fedul_flwr.config.run_config import parse_flat
+from fedul_flwr.config.user_files import read_object
+from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.flower_internals import parse_config_args
 from fedul_flwr.federated.owner.ledger import Approvals, Decision, changes, ledger_file
@@ -161,8 +163,34 @@ _TELLS = {
 """What two groups tell of an owner who is in one alone, by the kind of sums."""
 
 
-def regrouped(approvals: Approvals) -> Iterator[str]:
-    """Let the next secure sums be over another group of owners; say what that can tell of whom."""
+def leave(approvals: Approvals, output: Path) -> Iterator[str]:
+    """Write the owner's statement that it leaves; say what the server can then compute of it."""
+    if output.exists():
+        raise UserError(f"{output} exists: name a new file, or delete it.", "file-exists")
+    statement = approvals.leave()
+    write_atomically(output, json.dumps(statement, indent=1) + "\n")
+    yield (
+        f"{output}: owner {statement['owner']} leaves, and lets the others be summed without it. "
+        "A server that has kept the sums with this owner can subtract: it then has of this owner "
+        "alone"
+    )
+    yield from (f"  {_TELLS.get(kind, 'its part')}" for kind in approvals.groups())
+    yield "Send the file to the others, if you agree. Nothing else lets them be summed so."
+
+
+def regrouped(approvals: Approvals, statement: Path | None = None) -> Iterator[str]:
+    """Let the next secure sums be over another group of owners; say what that can tell of whom.
+
+    Parameters
+    ----------
+    statement : of an owner who leaves; the next group is then the last one without that owner.
+    """
+    if statement is not None:
+        owner, groups = approvals.without_signer(read_object(statement) or {})
+        for kind, clients in groups.items():
+            yield f"{kind}: summed over owners {', '.join(map(str, clients))} from now on."
+        yield f"Owner {owner} has signed that the server may compute its part in earlier sums."
+        return
     groups = approvals.regroup()
     for kind, clients in groups.items():
         part = _TELLS.get(kind, "its part")

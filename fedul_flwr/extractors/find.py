@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedul_flwr.config.base import load_reference, shown, user_code
-from fedul_flwr.config.shared import is_reference, split_side
+from fedul_flwr.config.shared import WORDS, is_reference, split_side
 from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.data.safe_files import (
     build_once,
@@ -29,6 +29,7 @@ from fedul_flwr.data.sources import META, TEST_INPUTS, TRAIN_INPUTS
 from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.pretrained import NetworkFeatures, NetworkSource, OpenRun
+from fedul_flwr.extractors.word_vectors import WordVectors
 from fedul_flwr.learning.device import choose_device, dtype_of_size
 
 Compute = Callable[[Inputs], NDArray[np.float32]]
@@ -63,11 +64,15 @@ def find_extractor(
     Parameters
     ----------
     name : ``efficientnet-lite0``, ``torchvision:NAME``, ``huggingface:NAME`` or ``run:DIRECTORY``,
-        perhaps with ``@SIDE`` behind it; or ``package.module:function`` of a function that takes
-        points ``(b, …)`` as they are stored, or texts ``(b,)``, and returns ``(b, d)`` numbers.
+        perhaps with ``@SIDE`` behind it; ``wordllama``, of texts; or ``package.module:function`` of
+        a function that takes points ``(b, …)`` as they are stored, or texts ``(b,)``, and returns
+        ``(b, d)`` numbers.
     """
     if is_reference(name):
         return _custom_extractor(name)
+    if name == WORDS:
+        vectors = WordVectors()
+        return Extractor(name, (name, vectors.digest()), vectors)
     plain, side = split_side(name)
     chosen = choose_device(device)
     source = NetworkSource.named(plain, shown(name), open_run, download=download)

@@ -34,6 +34,7 @@ from fedul_flwr.config.base import (
     checked_prior,
     only_with,
     only_without,
+    setting_error,
 )
 from fedul_flwr.config.methods import find_method, is_ours
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, options_of
@@ -282,7 +283,11 @@ class Strategy(FlowerStrategy):
         initial_arrays : the first model; by default that of the settings, with weights drawn from
             the setting ``seed``.
         """
-        self.registry.begin(self.round_offset + num_rounds, timeout)
+        rounds, planned = self.round_offset + num_rounds, self.settings.num_rounds
+        if not find_method(self.settings.method).updates and rounds != planned:
+            why = f"with these settings method {self.settings.method!r} has {planned}"
+            raise setting_error("num-rounds", rounds, why, "setting-without-effect")
+        self.registry.begin(rounds, timeout)
         self._is_wrapped = False
         if initial_arrays is None:
             from fedul_flwr.learning.local import dump_arrays

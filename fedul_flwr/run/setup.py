@@ -21,7 +21,7 @@ from fedul_flwr.arrays import Floats
 from fedul_flwr.config.base import load_reference, setting_error, user_code
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
-from fedul_flwr.config.shared import HUB, PRETRAINED, is_function, name_texts, split_side
+from fedul_flwr.config.shared import HUB, PRETRAINED, WORDS, is_function, name_texts, split_side
 from fedul_flwr.config.trusted_modules import remember_run
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, run_columns, unnamed_columns
 from fedul_flwr.data.run_files.parts import DataInfo, Disclosed, Disclosures
@@ -35,6 +35,7 @@ from fedul_flwr.data.types import Content
 from fedul_flwr.data.user_content import changed_content, user_content
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.pretrained import text_vectors
+from fedul_flwr.extractors.word_vectors import NAME_LENGTH, WordVectors
 from fedul_flwr.federated.declared import disclosures, unprotected
 from fedul_flwr.federated.grid import PackingGrid
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
@@ -63,7 +64,7 @@ def load_starting_weights(
     if source == PRETRAINED:
         assert isinstance(plain, TorchvisionModel)  # checked with the settings
         weights = _pretrained(plain)
-    elif texts := name_texts(source):
+    elif texts := name_texts(source, features):
         weights = _of_rows(plain, _rows_of_texts(source, texts, class_names, features))
     elif is_function(source):
         weights = _of_rows(plain, _own_rows(plain, source, class_names))
@@ -131,6 +132,8 @@ def _rows_of_texts(
         raise setting_error("start-from", source, why, "number-of-classes")
     names = [name.replace("_", " ") for name in class_names]  # texts have words
     named = [text.replace("{}", name) for text, name in zip(texts, names, strict=True)]
+    if features == WORDS:
+        return torch.from_numpy(NAME_LENGTH * WordVectors().of_texts(named))
     return text_vectors(split_side(features)[0].removeprefix(HUB), named)
 
 

@@ -4,6 +4,7 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ from flwr.serverapp.strategy import (
 )
 
 import fedul_flwr as ff
+from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import default_flat, parse_flat
+from fedul_flwr.data.local_data import load_partly_labeled
 from fedul_flwr.engine.in_process import InProcessGrid, task_identity
 from fedul_flwr.errors import NoUpdateError, OwnDataError
 from fedul_flwr.federated.client_data import ClientState
@@ -35,12 +38,19 @@ from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.federated.strategy import Strategy
 from fedul_flwr.models import build_model
 from fedul_flwr.strategies.scaffold import Scaffold
+from tests.support.learnable_owners import NAMES, NO_DATA, write_labeled, write_sets
 from tests.support.refusals import refuses
+from tests.support.runs import last_model, train
+from tests.support.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "own-app.md").read_text()
 APPS = dict(
-    zip(("fedul", "fedmatch", "xclp"), re.findall(r"```python\n(.*?)```", PAGE, re.S), strict=True)
+    zip(
+        ("fedul", "fedmatch", "xclp", "closed_form"),
+        re.findall(r"```python\n(.*?)```", PAGE, re.S),
+        strict=True,
+    )
 )
 CONTEXT = Context(0, 0, {}, RecordDict(), {})
 PRIORS = np.array([[0.8, 0.2], [0.2, 0.8]])
@@ -131,7 +141,7 @@ def test_given_an_app_of_the_page_then_it_learns(method: str, module: Callable[[
     app = module(method)
     with task_identity():
         result = app.main(InProcessGrid(app.client_app, 3, {}), CONTEXT)
-    if method == "fedul":
+    if method in ("fedul", "closed_form"):
         errors = [float(found["error"]) for found in result.evaluate_metrics_serverapp.values()]
         assert errors[-1] < 0.1 < errors[0]
     else:
@@ -147,6 +157,66 @@ def test_given_fedul_around_fedavg_then_the_model_is_the_estimators_bit_for_bit(
     )
     for name, array in estimator.model_.state_dict().items():
         assert torch.equal(array, result.arrays.to_torch_state_dict()[name]), name
+
+
+TRAINED: dict[str, Any] = {"batch-size": 10, "local-epochs": 1, "learning-rate": 0.01}
+OF_LABELS = "closed-form-labels"
+RUNS: dict[str, tuple[Any, Any, str, dict[str, Any]]] = {
+    "closed-form": (ff.ClosedForm, ff.ClosedFormClient, "whitened-filters", {}),
+    OF_LABELS: (ff.strategy_of(OF_LABELS), ff.client_of(OF_LABELS), "random-features", {}),
+    "fixmatch": (ff.FixMatch, ff.FixMatchClient, "mlp", TRAINED),
+    "supervised": (ff.Supervised, ff.SupervisedClient, "mlp", TRAINED),
+    "fedul": (ff.FedUL, ff.FedULClient, "mlp", {**TRAINED, "head": "closed-form"}),
+}
+
+
+@pytest.mark.parametrize("method", RUNS)
+def test_given_the_data_of_folders_then_the_model_is_that_of_a_run_bit_for_bit(
+    method: str, settings: Settings, tmp_path: Path
+) -> None:
+    strategy, client, model, options = RUNS[method]
+    in_sets = method in ("closed-form", "fedul")
+    for number in range(3):
+        folder, known = tmp_path / "owners" / f"{number}", 30 if method == "supervised" else 6
+        write_sets(folder, number) if in_sets else write_labeled(folder, number, known=known)
+
+    def in_memory(context: Context) -> Any:
+        folder = tmp_path / "owners" / str(context.node_config["partition-id"])
+        if in_sets:
+            shares = pd.read_csv(folder / "priors.csv", index_col=0)
+            return client({s: np.load(folder / f"{s}.npz")["images"] for s in shares.index}, shares)
+        points = load_partly_labeled(folder, NAMES, (8, 8, 1))  # in the order of a run
+        return client(np.asarray(points.inputs[points.points]), points.labels)
+
+    flat = {**NO_DATA, **options, "method": method, "model": model, "selection": "last"}
+    flat |= {"num-rounds": 2, "client-data": str(tmp_path / "owners"), "test-prior": "uniform"}
+    if options:
+        flat |= {"client-weights": "examples", "learning-rate-schedule": "constant"}
+    stored = last_model(train(settings(**flat), 3))
+    own = strategy(model=model, input_shape=(8, 8, 1), classes=NAMES, settings=options)
+    result = run(own, ff.make_client_app(in_memory), clients=3, rounds=2)
+    assert result.arrays.keys() == stored.keys()
+    for name, array in stored.items():
+        np.testing.assert_array_equal(result.arrays[name].numpy(), array, strict=True)
+
+
+def test_given_another_number_of_rounds_than_sums_then_a_closed_form_is_refused() -> None:
+    app = ff.make_client_app(lambda context: ff.ClosedFormClient(sets_of(0), PRIORS))
+    settings = {"closed_form": {"sum": "plaintext", "refinements": 0}}
+    for rounds in (1, 2):
+        strategy = ff.ClosedForm(input_shape=(4,), classes=2, settings=settings)
+        with nullcontext() if rounds == 1 else refuses("setting-without-effect"):
+            run(strategy, app, clients=1, rounds=rounds)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_whose_clients_take_part_has_both_sides_or_is_refused(method: str) -> None:
+    """Those that are refused need labels of the server, or have no rounds."""
+    refused = ("server-only", "xclp-predict")
+    with refuses("method-mismatch") if method in refused else nullcontext():
+        assert ff.strategy_of(method)
+    with nullcontext():
+        assert ff.client_of(method).method == method
 
 
 def test_given_a_base_then_its_share_of_clients_trains_and_it_combines_the_updates() -> None:

@@ -10,9 +10,9 @@ import pytest
 from fedul_flwr.deploy.status import status
 from tests.end_to_end.test_ray import text
 from tests.support.deployment import Deployment, consortium
-from tests.support.learnable_owners import NO_DATA, write_labeled
+from tests.support.learnable_owners import NO_DATA, write_labeled, write_sets
 from tests.support.patience import wait_for_end
-from tests.support.runs import metrics
+from tests.support.runs import last_model, metrics
 
 pytestmark = pytest.mark.slow
 
@@ -109,6 +109,41 @@ def test_a_consortium_lives(tmp_path: Path) -> None:
         assert "not registered" not in states(there).values()
         assert (there.files / "server/runs/four/summary.json").exists()
         assert clients_of_a_run(there, "restored", "off") == 3
+
+
+def closed_form(there: Deployment, name: str) -> Path:
+    """The directory of a run in closed form, of one sum."""
+    output = there.files / "server" / "runs" / name
+    settings = {**NO_DATA, "method": "closed-form", "model": "random-features", "num-rounds": 1}
+    settings |= {"closed-form.refinements": 0, "output": str(output), "connect-timeout": 400.0}
+    run = there.submit(text({**settings, "selection": "last"}))
+    said = there.wait(run)
+    assert (output / "summary.json").exists(), said
+    return output
+
+
+def test_given_a_forgotten_owner_then_the_model_is_as_if_it_had_never_come(tmp_path: Path) -> None:
+    with consortium(tmp_path, 3) as there:
+        for client in range(4):
+            write_sets(tmp_path / f"ward-{client}", client)
+        start(there, 0, 1, 2)
+        never = closed_form(there, "never")
+        there.manage("add", there.files, "owner-3")
+        start(there, 3)
+        for client in (0, 1, 2):
+            there.manage("runs", "regroup", there.owner(client))
+        with_it = closed_form(there, "with-it")
+        statement = tmp_path / "owner-3.json"
+        there.manage("runs", "leave", there.owner(3), "-o", statement)
+        for client in (0, 1, 2):
+            there.manage("runs", "regroup", there.owner(client), "--without", statement)
+        forgotten = there.files / "server" / "runs" / "forgotten"
+        there.manage("forget", there.files, "owner-3", "--run", with_it, "--output", forgotten)
+        assert list(states(there)) == ["owner-0", "owner-1", "owner-2"]
+        models = [last_model(path) for path in (never, with_it, forgotten)]
+        assert [
+            all((model[name] == models[0][name]).all() for name in models[0]) for model in models
+        ] == [True, False, True]
 
 
 OTHER_FLOWER = Path(__file__).parents[2] / ".venv-flower"

@@ -14,6 +14,7 @@ import fedul_flwr as ff
 from fedul_flwr.config.methods import METHODS, Method, reference_to
 from fedul_flwr.engine.in_process import InProcessGrid, task_identity
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.testing import check_method
 from tests.method.flexfed import METHOD, FlexFed, FlexFedClient
 from tests.support.refusals import refuses
@@ -101,11 +102,18 @@ def test_given_a_method_in_an_app_of_ones_own_then_it_trains_there() -> None:
     assert strategy.state["confident"].sum() >= 20
 
 
+class BareClient(FlexFedClient):
+    data_class = ClientData
+
+
+BARE = Method("bare", FlexFed, BareClient, METHOD.settings, "partly-labeled")
+
+
 def test_given_a_method_without_rounds_then_an_app_of_ones_own_has_no_strategy_of_it() -> None:
     with refuses("method-mismatch", UserError):
         ff.strategy_of("xclp-predict")
     with refuses("method-mismatch", UserError):
-        ff.client_of("supervised")  # labels, which neither form of data has for all points
+        ff.client_of(BARE)  # whose clients have data of their own kind
 
 
 @pytest.mark.parametrize(

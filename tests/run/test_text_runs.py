@@ -149,7 +149,7 @@ def test_columns_that_are_refused(
 
 
 @pytest.mark.parametrize("features", ["", "efficientnet-lite0", "torchvision:resnet18", "run:a"])
-def test_texts_need_an_extractor_of_ones_own(features: str) -> None:
+def test_texts_need_an_extractor_of_texts(features: str) -> None:
     assert parse_flat({}).text_column == ""
     with refuses("settings-contradict", match="text-column.*package"):
         parse_flat({"text-column": "review", "features": features})

@@ -146,13 +146,31 @@ class Ledger:
                 entries.execute("INSERT OR REPLACE INTO groups VALUES (?, ?)", (kind, text))
         return next((one for one in before if one != group), [])
 
-    def regroup(self) -> dict[str, list[int]]:
-        """Let the next sums be over any clients; returns the last group of each kind."""
+    def groups(self) -> dict[str, list[int]]:
+        """The last group of each kind of sums."""
         with self._open() as entries:
             groups = dict(entries.execute("SELECT kind, clients FROM groups ORDER BY kind"))
+        return {kind: json.loads(clients) for kind, clients in groups.items()}
+
+    def regroup(self) -> dict[str, list[int]]:
+        """Let the next sums be over any clients; returns the last group of each kind."""
+        groups = self.groups()
+        with self._open() as entries:
             entries.execute("DELETE FROM groups")
             entries.execute("DELETE FROM lists")
-        return {kind: json.loads(clients) for kind, clients in groups.items()}
+        return groups
+
+    def without(self, client: int) -> dict[str, list[int]]:
+        """Let the next sums be over the clients of the last ones but for one, and nobody else.
+
+        Both sums together tell the part of that one alone. Returns the group of each kind.
+        """
+        with self._open() as entries:
+            for table, key in (("lists", "question"), ("groups", "kind")):
+                for name, text in [*entries.execute(f"SELECT {key}, clients FROM {table}")]:
+                    rest = json.dumps([one for one in json.loads(text) if one != client])
+                    entries.execute(f"UPDATE {table} SET clients = ? WHERE {key} = ?", (rest, name))
+        return self.groups()
 
     def spend(self, what: str, mu_squared: float, max_epsilon: float) -> None:
         """Note a release with noise, before it is sent."""
@@ -357,6 +375,36 @@ class Approvals(Ledger):
             words += f": {because}" if because else ""
             note_decision(self._log, digest, words)
 
+    def leave(self) -> dict[str, Any]:
+        """This owner's signed statement that it leaves, and lets others be summed without it."""
+        if self._identities is None:
+            raise UserError(_NO_KEY, "options-contradict")
+        about = {"owner": self._identities.client, "date": _now()[:10]}
+        signature = self._identities.sign(_LEAVE, _left(about))
+        return {**about, "signature": signature.tobytes().hex()}
+
+    def without_signer(self, statement: Mapping[str, Any]) -> tuple[int, dict[str, list[int]]]:
+        """The owner of such a statement, and :meth:`Ledger.without` it.
+
+        Raises
+        ------
+        UserError
+            If the owner, who must be in ``owners.pub`` still, has not signed it.
+        """
+        if self._identities is None:
+            raise UserError(_NO_KEY, "options-contradict")
+        try:
+            owner, signature = int(statement["owner"]), bytes.fromhex(statement["signature"])
+            signed = np.frombuffer(signature, np.uint8)
+            self._identities.check(owner, _LEAVE, _left(statement), signed)
+        except (KeyError, TypeError, ValueError, UserError):
+            raise UserError(
+                "The file is no statement of `fedul-flwr deploy runs leave` by an owner in "
+                f"{OWNERS_FILE}: take the list from before it left.",
+                "signature-wrong",
+            ) from None
+        return owner, self.without(owner)
+
     def standing(self, digest: str) -> Standing:
         """What is decided of a run now."""
         columns = "decision, until, because, time, signature"
@@ -388,7 +436,12 @@ class Approvals(Ledger):
             ) from None
 
 
-_APPROVAL = Purpose("approval", 0, 0, b"")
+_APPROVAL, _LEAVE = (Purpose(what, 0, 0, b"") for what in ("approval", "leave"))
+_NO_KEY = "A statement to leave is signed with an owner's key, and this folder has none."
+
+
+def _left(statement: Mapping[str, Any]) -> bytes:
+    return json.dumps([statement["owner"], statement["date"]]).encode()
 
 
 def _row(digest: str, said: tuple[str, ...]) -> bytes:
