@@ -223,6 +223,10 @@ def find_method(name: str) -> Method:
     return method
 
 
+_OF_SESSION = "fedul_flwr.api.in_memory"
+"""What this session's objects are in, of which other processes have none."""
+
+
 def reference_to(method: Method) -> str:
     """The value of setting ``method``: a built-in method's name, or ``package.module:NAME``.
 
@@ -236,7 +240,7 @@ def reference_to(method: Method) -> str:
     first = [_loaded(side).__module__ for side in (method.strategy, method.client)]
     program = sys.modules["__main__"]
     for module in dict.fromkeys((*first, *sys.modules)):
-        loaded = sys.modules.get(module, program)
+        loaded = program if module == _OF_SESSION else sys.modules.get(module, program)
         for name, value in [*vars(loaded).items()] if loaded is not program else ():
             if value is method:
                 return f"{module}:{name}"

@@ -62,15 +62,20 @@ def test_given_a_method_in_a_simulation_then_it_runs_with_its_table(tmp_path: Pa
     assert run.settings["method-options"] == "threshold=0.8"
 
 
-def test_given_a_method_that_no_process_can_import_then_a_sentence_says_so(
-    monkeypatch: pytest.MonkeyPatch,
+def test_given_a_method_of_no_module_then_it_runs_in_this_process_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    loose = Method("loose", FlexFed, FlexFedClient, METHOD.settings, "partly-labeled")
-    with refuses("own-method-wrong", UserError):
-        ff.simulate(loose, **QUICK)
+    loose = Method("flexfed", FlexFed, FlexFedClient, METHOD.settings, "partly-labeled")
     monkeypatch.setattr(sys.modules["__main__"], "LOOSE", loose, raising=False)
     with refuses("own-method-wrong", UserError):  # another process has another __main__
         check_method(loose)
+    with refuses("argument-not-allowed", UserError):
+        ff.simulate(loose, **{**QUICK, "engine": "processes"})
+    runs = [
+        ff.simulate(method, output=tmp_path / name, **QUICK)
+        for name, method in (("loose", loose), ("named", METHOD))
+    ]
+    assert runs[0].summary["test_error"] == runs[1].summary["test_error"]
     module = ModuleType("loose_methods")
     vars(module)["LOOSE"] = loose
     monkeypatch.setitem(sys.modules, "loose_methods", module)
