@@ -21,7 +21,7 @@ class CountedSetsData(kit.AnySetsData):
         """The check of all sets, which also refuses counts that are not exact, and parts."""
         sets = self.all_sets
         bag_size = self.settings[FedLLPSettings].bag_size
-        of = sets.priors, sets.set_sizes, self.shares_are_certain
+        of = sets.priors, sets.set_sizes, not self.share_variances.any()
         return check_counts(super().set_check, *of, bag_size)
 
 

@@ -229,9 +229,10 @@ class ClientData:
         return PointShares(inputs, points, nothing, np.zeros(len(points), bool))
 
     @property
-    def shares_are_certain(self) -> bool:
-        """Whether what it states of its points' classes is exact."""
-        return True
+    def share_variances(self) -> Floats:
+        """``(M,)``, variances of the stated class shares of its sets, as a part of those of one
+        point's class; empty for a client that states none."""
+        return np.zeros(0)
 
     @property
     def folder(self) -> Path | None:
@@ -358,10 +359,11 @@ class UnlabeledSetData(ClientData):
         return PointShares(sets.inputs, sets.points, shares, np.ones(len(shares), bool))
 
     @property
-    def shares_are_certain(self) -> bool:
-        """Whether class shares of its sets are exact, and no estimates."""
+    def share_variances(self) -> Floats:
+        """``(M,)``, 1 / (κ + 1) for class shares that are worth κ labels; 0 for exact ones."""
         posterior = self.all_sets.posterior
-        return posterior is None or bool(np.isinf(posterior.concentrations).all())
+        sets = len(self.all_sets.priors)
+        return np.zeros(sets) if posterior is None else 1 / (posterior.concentrations + 1)
 
     @property
     def set_names(self) -> list[str]:

@@ -243,6 +243,10 @@ class ShareSums(NamedTuple):
         :data:`~fedul_flwr.learning.calibration.TEMPERATURES`.
     near : ``(G, K, K)``, Σ r [the logit of class k is at most g below the largest] for each g of
         :data:`~fedul_flwr.learning.calibration.MARGINS`.
+    drawn : Σ of how far a point's class is drawn by its set's class shares: 0 where they are those
+        of the points themselves, 1 where points were drawn from a large set of these shares, and
+        n / (κ + 1) for n points of a set whose shares are estimates worth κ labels, which all its
+        points share.
     """
 
     gram: Floats
@@ -252,10 +256,16 @@ class ShareSums(NamedTuple):
     unsure: Floats
     sure: Floats
     near: Floats
+    drawn: float
 
     @classmethod
     def of(
-        cls, shares: Floats, logits: Floats, soft: Floats, correction: Floats | float = 0.0
+        cls,
+        shares: Floats,
+        logits: Floats,
+        soft: Floats,
+        correction: Floats | float = 0.0,
+        drawn: float = 0.0,
     ) -> ShareSums:
         """Of points with class shares, logits and posteriors ``(n, K)``; ``correction`` of others'
         soft labels is in the logits."""
@@ -265,7 +275,7 @@ class ShareSums(NamedTuple):
         unsure = np.diag(soft.sum(axis=0)) - soft.T @ soft
         return cls(
             *(shares.T @ shares, shares.T @ said, shares.T @ before, third, unsure),
-            *(sure_by_temperature(logits), near_the_top(shares, logits)),
+            *(sure_by_temperature(logits), near_the_top(shares, logits), drawn),
         )
 
     @property
@@ -278,7 +288,7 @@ class ShareSums(NamedTuple):
         triples = tuple(_sorted_triples(len(self.gram)).T)
         once = triangle(self.gram), triangle(self.unsure), self.third[triples]
         whole = self.said, self.uncorrected, self.sure, self.near
-        return np.concatenate([*once, *map(np.ravel, whole)])
+        return np.concatenate([*once, *map(np.ravel, whole), [self.drawn]])
 
     @classmethod
     def of_flat(cls, numbers: Floats, classes: int) -> ShareSums:
@@ -287,7 +297,7 @@ class ShareSums(NamedTuple):
         square = classes, classes
         shapes = square, square, (len(TEMPERATURES),), (len(MARGINS), *square)
         sizes = [classes * (classes + 1) // 2] * 2 + [len(triples), *map(math.prod, shapes)]
-        gram, unsure, once, *flat = np.split(numbers, np.cumsum(sizes)[:-1])
+        gram, unsure, once, *flat, drawn = np.split(numbers, np.cumsum(sizes))
         third = np.empty((classes,) * 3)
         for order in permutations(range(3)):
             third[tuple(triples[:, order].T)] = once
@@ -295,14 +305,14 @@ class ShareSums(NamedTuple):
             part.reshape(shape) for part, shape in zip(flat, shapes, strict=True)
         )
         triangles = symmetric(gram, classes), symmetric(unsure, classes)
-        return cls(triangles[0], said, before, third, triangles[1], sure, near)
+        return cls(triangles[0], said, before, third, triangles[1], sure, near, float(drawn[0]))
 
 
 def share_sums_size(classes: int) -> int:
     """How many numbers :class:`ShareSums` are."""
     k = classes
     by_class = (2 + len(MARGINS)) * k * k
-    return k * (k + 1) + k * (k + 1) * (k + 2) // 6 + by_class + len(TEMPERATURES)
+    return k * (k + 1) + k * (k + 1) * (k + 2) // 6 + by_class + len(TEMPERATURES) + 1
 
 
 def _sorted_triples(size: int) -> NDArray[np.intp]:
@@ -329,17 +339,12 @@ class KnownError(NamedTuple):
     right: Floats
 
 
-def known_error(sums: ShareSums, prior: Floats, *, sampled: float = 0.0) -> KnownError:
+def known_error(sums: ShareSums, prior: Floats) -> KnownError:
     """The error of a model, 1 - Σ_k π_k (A⁻¹ B)_kk, at class priors ``prior`` ``(K,)``.
 
     C is the least squares fit to B whose rows are probabilities. The standard error takes each
-    prediction as drawn from the row of its point's class, class shares as exact, and corrections of
-    refined heads as right within :data:`CORRECTED_WITHIN`.
-
-    Parameters
-    ----------
-    sampled : which part of each set the points are not: with 0 the class shares are those of the
-        points, and with almost 1 of points from which these were drawn.
+    prediction as drawn from the row of its point's class, classes as drawn as far as the sums say,
+    and corrections of refined heads as right within :data:`CORRECTED_WITHIN`.
 
     Raises
     ------
@@ -387,7 +392,8 @@ def known_error(sums: ShareSums, prior: Floats, *, sampled: float = 0.0) -> Know
     unknown = CORRECTED_WITHIN * float(prior @ (of_classes - uncorrected))
     # If the class is drawn, too: E[(w·z)²] less its mean's square, of all points the least.
     of_both = float(np.einsum("kjj,kj->", spread, confusion)) - right**2 / float(masses.sum())
-    variance = max(0.0, of_class + sampled * (of_both - of_class))
+    how_drawn = max(0.0, sums.drawn) / float(masses.sum())
+    variance = max(0.0, of_class + how_drawn * (of_both - of_class))
     error = min(100.0, max(0.0, 100 * (1 - right)))
     deviation = 100 * math.hypot(math.sqrt(variance), unknown)
     return KnownError(error, deviation, confusion, of_classes)
@@ -438,7 +444,7 @@ def misfit(shares: Floats, counts: Floats, confusion: Floats, *, sampled: float 
     shares : ``(M, K)``.
     counts : ``(M, K)``, how often the model says each class of the points of each set.
     confusion : ``(K, K)``, C of all owners.
-    sampled : as of :func:`known_error`.
+    sampled : which part of each set the points are not, by whose chance their class is drawn.
     """
     from scipy.stats import chi2
 

@@ -179,12 +179,37 @@ def test_the_interval_has_the_error_as_often_as_it_says(sampled: float) -> None:
             labels = (rng.random((len(shares), 1)) > shares.cumsum(axis=1)).sum(axis=1)
             labels = np.minimum(labels, CLASSES - 1)  # sums of shares may be a digit below 1
         said = (rng.random((len(labels), 1)) > truth.cumsum(axis=1)[labels]).sum(axis=1)
-        made.append(known_error(sums_of(shares, said), PRIOR, sampled=sampled))
+        sums = sums_of(shares, said)._replace(drawn=sampled * len(said))
+        made.append(known_error(sums, PRIOR))
     errors, deviations = np.array([(one.error, one.deviation) for one in made]).T
     assert abs(errors.mean() - error) < 4 * errors.std() / math.sqrt(400)  # no constraint biases it
     wide = 1.3 if sampled else 1.15  # what is subtracted of points that are drawn is the least
     assert 0.87 <= deviations.mean() / errors.std() <= wide
     assert 0.92 <= (abs(errors - error) < 1.96 * deviations).mean() <= (0.995 if sampled else 0.985)
+
+
+def test_the_interval_holds_where_class_shares_are_estimates_from_few_labels() -> None:
+    """Shares of each set, drawn from a Dirichlet, are their means after ``worth`` labels of it."""
+    rng, sets, size, worth = np.random.default_rng(1), 30, 40, 10
+    truth = np.array([[0.9, 0.06, 0.04], [0.1, 0.8, 0.1], [0.05, 0.15, 0.8]])
+    error, made = 100 * (1 - PRIOR @ np.diag(truth)), []
+    for _ in range(400):
+        of_sets = rng.dirichlet(np.ones(CLASSES), sets)
+        labels = np.stack([rng.choice(CLASSES, size, p=row) for row in of_sets])
+        counts = np.stack([rng.multinomial(worth, row) for row in of_sets])
+        stated = (counts + 1) / (worth + CLASSES)
+        said = (rng.random((sets * size, 1)) > truth.cumsum(axis=1)[labels.ravel()]).sum(axis=1)
+        sums = sums_of(stated.repeat(size, axis=0), said)
+        drawn = sets * size**2 / (worth + CLASSES + 1)
+        made.append([known_error(sums._replace(drawn=d), PRIOR) for d in (0.0, drawn)])
+    errors, short, wide = (
+        np.array(values)
+        for values in zip(
+            *((exact.error, exact.deviation, one.deviation) for exact, one in made), strict=True
+        )
+    )
+    assert (abs(errors - error) < 1.96 * short).mean() < 0.8  # as if shares were exact
+    assert 0.93 <= (abs(errors - error) < 1.96 * wide).mean() <= 0.995
 
 
 def test_a_correction_is_right_within_a_part_of_it() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Message
 from flwr.common import log
 
-from fedul_flwr.arrays import Arrays, Floats
+from fedul_flwr.arrays import Arrays, Floats, Ints
 from fedul_flwr.config.method_settings import AdmissionSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
@@ -91,9 +91,9 @@ class AtClient(ClientStage):
             self._say(sums)
         return sums.flat()
 
-    def _held_out(self, content: Content) -> tuple[Floats, Floats, Floats, float]:
-        """Class shares, logits and posteriors of the points that it has held out, and by how much
-        logits are corrected."""
+    def _held_out(self, content: Content) -> tuple[Floats, Floats, Floats, float, float]:
+        """Class shares, logits and posteriors of the points that it has held out, by how much
+        logits are corrected, and how far classes are drawn."""
         from fedul_flwr.learning.local import load_arrays, predict_logits
         from fedul_flwr.learning.plan import local_plan
 
@@ -107,9 +107,18 @@ class AtClient(ClientStage):
             plan = local_plan(self.settings)
             logits = predict_logits(client.model, sets.inputs, sets.points, plan).double().numpy()
         self._keep(number, shares, logits)
-        return shares, logits, posteriors(logits, shares, numbers(content, PRIOR)), 0.0
+        soft = posteriors(logits, shares, numbers(content, PRIOR))
+        return shares, logits, soft, 0.0, self._drawn(sets.sets)
 
-    def _without_each(self, content: Content) -> tuple[Floats, Floats, Floats, Floats | float]:
+    def _drawn(self, sets: Ints) -> float:
+        """How far the classes of points are drawn, which are of these sets: sum over them."""
+        variances = self.client.data.share_variances
+        sizes = np.bincount(sets, minlength=len(variances))
+        return float(sizes**2 @ variances) + drawn_from_sets(self.settings) * len(sets)
+
+    def _without_each(
+        self, content: Content
+    ) -> tuple[Floats, Floats, Floats, Floats | float, float]:
         """The same of each point, by the head that all others make."""
         client, arrays, number = self.client, content.arrays, count(content, "server-round")
         names = head_names(self.settings, client.data.model_shape, client.num_classes)
@@ -138,7 +147,9 @@ class AtClient(ClientStage):
             correction = moved_by_others(moved, arrays[_UNSURE].astype(np.float64), one.gram)
             left_out += correction
         self._keep(number, shares, left_out, left_out - logits)
-        return shares, left_out, posteriors(left_out, shares, prior), correction
+        has_sets = len(client.data.share_variances) > 0
+        drawn = self._drawn(client.data.sets.sets) if has_sets else 0.0
+        return shares, left_out, posteriors(left_out, shares, prior), correction, drawn
 
     def _keep(
         self, number: int, shares: Floats, logits: Floats, moved: Floats | None = None
@@ -159,7 +170,7 @@ class AtClient(ClientStage):
         number = count(content, "server-round")
         judged = self.client.state.load(_JUDGED, number + 1)
         # What uncertain shares are off by would be taken for the owner's points.
-        if not judged or not judged["counts"].any() or not self.client.data.shares_are_certain:
+        if not judged or not judged["counts"].any() or self.client.data.share_variances.any():
             return np.zeros(_MISFITS[of])
         confusion = content.arrays[_CONFUSION].astype(np.float64)
         sampled = drawn_from_sets(self.settings)
@@ -181,7 +192,7 @@ class AtClient(ClientStage):
         """Print on the owner's machine alone how the common model does on its own points."""
         try:
             shares = sums.masses / max(1.0, sums.masses.sum())
-            here = known_error(sums, shares, sampled=drawn_from_sets(self.settings))
+            here = known_error(sums, shares)
         except ValueError:  # its own sets do not tell the classes apart
             return
         text = in_words(here, self.settings)
@@ -248,7 +259,7 @@ class AtServer(ServerStage):
         try:
             flat, _ = self.strategy.sums.collect(grid, OF_ERRORS, clients, size, arrays, values)
             sums = ShareSums.of_flat(flat, classes)
-            made = known_error(sums, prior, sampled=drawn_from_sets(self.settings))
+            made = known_error(sums, prior)
         except (TooFewLeftError, ValueError) as error:
             log(WARNING, "Round %s: the error is not known without test data: %s.", number, error)
             return None
