@@ -10,7 +10,10 @@ SPLITS = {
     "IID": {},
     "Dirichlet 0.1": {"partition": "dirichlet", "dirichlet.alpha": 0.1},
 }
-SETTINGS = {"model": "linear", "num-rounds": 2, "validation-fraction": 0.02, "selection": "last"}
+SETTINGS = {
+    **{"model": "linear", "num-rounds": 2, "augment": "none", "batch-size": 50},
+    **{"validation-fraction": 0.02, "selection": "last"},
+}
 ROWS = {
     "closed form in one message": {
         "method": "closed-form",

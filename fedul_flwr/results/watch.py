@@ -91,7 +91,9 @@ def _owners(run: Run) -> RenderableType:
             "–" if client.num_points is None else str(client.num_points),
             str(_count(run, OWNERS, client.name)) if client.name else "–",
             str(_count(run, FAILED, label)),
-            absent.get(label) or client.status + (f": {client.reason}" if client.reason else ""),
+            f"{client.status}: {client.reason}"
+            if client.reason
+            else absent.get(label) or client.status,
         )
     return table
 
