@@ -17,6 +17,7 @@ SETTINGS = {
     "selection": "last",
     "num-rounds": 30,
     "batch-size": 50,
+    "local-epochs": 2,
     "learning-rate": 0.1,
     "learning-rate-schedule": "cosine",
     "augment": "none",
