@@ -357,8 +357,8 @@ def page() -> str:
         f"- **X-rays.** No sentence rests on them. They have 238 test images, and {worse} of "
         f"{trained} trained runs on uneven splits are no better",
         f"  than the answer that is always the same ({CONSTANT} %).",
-        "- **Filters.** Closed forms on images are of random filters. Filters that fit clients'",
-        '  images (`model = "whitened-filters"`), the default, have [less errors](closed-form.md).',
+        "- **Filters.** Closed forms of clients' images have [filters that fit these]"
+        "(closed-form.md), the default; where all labels are at the server, random ones.",
         f"- **Code.** {changed} of {len(runs):,} stored runs are of code with changes that no "
         "commit has. CIFAR-10 is a copy in JPEG: compare its",
         "  errors with each other alone.",

@@ -17,7 +17,6 @@ SETTINGS = {
     "selection": "last",
     "num-rounds": 30,
     "batch-size": 50,
-    "local-epochs": 2,
     "learning-rate": 0.1,
     "learning-rate-schedule": "cosine",
     "augment": "none",
