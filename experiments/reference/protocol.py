@@ -45,6 +45,14 @@ DATA = {
         "num-rounds": 100,
     },
 }
+# Closed forms at their defaults: they have views of color images alone.
+CLOSED_FORM = {
+    data: {
+        "model": "linear" if data == FEATURES else "whitened-filters",
+        "augment": "flip" if data == "CIFAR-10" else "none",
+    }
+    for data in DATA
+}
 SPLITS = {
     "IID": {"partition": "iid"},
     "Dirichlet 0.1": {"partition": "dirichlet", "dirichlet.alpha": 0.1},
