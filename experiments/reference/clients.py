@@ -5,7 +5,7 @@ from copy import deepcopy
 
 from fedul_flwr.experiments.table import Column, Table
 
-from .protocol import FEATURES, XRAYS, cells
+from .protocol import CLOSED_FORM, XRAYS, cells
 from .search import SEARCH
 
 SETTINGS = {
@@ -49,7 +49,7 @@ def columns(quick: bool) -> Iterator[Column]:
         if quick:
             settings["semi.labels-only-rounds"] = 15
             settings["labels.total"] = 75 if data == XRAYS else 250
-        rows["closed form"]["model"] = "linear" if data == FEATURES else "random-features"
+        rows["closed form"] |= CLOSED_FORM[data]
         rows["FedSiam"]["model"] = f"{settings['model']}+head"  # it has two heads
         rows["ProxyFL"]["model"] = f"{settings['model']}+projections"
         yield Column(f"{data} {split}", settings, rows, clients)

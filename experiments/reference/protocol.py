@@ -45,6 +45,14 @@ DATA = {
         "num-rounds": 100,
     },
 }
+# Closed forms at their defaults: of images they have fitted filters, and views of color images.
+CLOSED_FORM = {
+    data: {
+        "model": "whitened-filters",
+        "augment": "flip" if data == "CIFAR-10" else "none",
+    }
+    for data in DATA
+} | {FEATURES: {"model": "linear"}}
 SPLITS = {
     "IID": {"partition": "iid"},
     "Dirichlet 0.1": {"partition": "dirichlet", "dirichlet.alpha": 0.1},

@@ -5,7 +5,7 @@ from copy import deepcopy
 
 from fedul_flwr.experiments.table import Column, Table
 
-from .protocol import FEATURES, XRAYS, cells
+from .protocol import CLOSED_FORM, XRAYS, cells
 from .search import SEARCH
 
 SETTINGS = {"method": "fedul", "batch-size": 50, "fedul.num-sets": 10}
@@ -29,7 +29,6 @@ ROWS = {
         "method": "closed-form-labels",
         "labels.fraction": 1.0,
         "num-rounds": 2,
-        "augment": "none",
     },
 }
 
@@ -44,7 +43,7 @@ def columns(quick: bool) -> Iterator[Column]:
                 rows[row]["fedul-consistency.ramp-up-rounds"] = 8
         settings = {**SETTINGS, **shared}
         for row in ("closed form", "all labels in closed form"):
-            rows[row]["model"] = "linear" if data == FEATURES else "random-features"
+            rows[row] |= CLOSED_FORM[data]
         if data == XRAYS:
             settings |= {"fedul.num-sets": 6, "batch-size": 25}
         yield Column(f"{data} {split}", settings, rows, clients)
