@@ -199,21 +199,23 @@ class LeaveOneOut(NamedTuple):
         inner[:, views:, views:] = self.inner
         # Where C is not clipped, columns U change by all of E, where it is, by none, and between
         # both by a part: V E Vᵀ with columns V = [free part of U, clipped part times `follows`].
-        whole = np.empty((count, views + classes, x_clipped.shape[2]))
-        whole[:, :views], whole[:, views:] = x_clipped, means_clipped
-        partly = whole * self.follows
-        size = 2 * (views + classes) if self.clipped.any() else views + classes
-        half, free = views + classes, inner - whole @ whole.transpose(0, 2, 1)
-        to_columns = np.concatenate([free, whole @ partly.transpose(0, 2, 1)], 2)[:, :, :size]
-        between, changes = np.zeros((2, count, 2 * half, 2 * half))
-        between[:, :half, :half] = free
-        between[:, half:, half:] = partly @ partly.transpose(0, 2, 1)
-        changes[:, :half] = np.concatenate([change, change], axis=2)
-        changes[:, half:, :half] = change
-        between, changes = between[:, :size, :size], changes[:, :size, :size]
+        to_columns = between = inner
+        changes = change
+        if self.clipped.any():
+            half = views + classes
+            whole = np.empty((count, half, x_clipped.shape[2]))
+            whole[:, :views], whole[:, views:] = x_clipped, means_clipped
+            partly = whole * self.follows
+            free = inner - whole @ whole.transpose(0, 2, 1)
+            to_columns = np.concatenate([free, whole @ partly.transpose(0, 2, 1)], axis=2)
+            between, changes = np.zeros((2, count, 2 * half, 2 * half))
+            between[:, :half, :half] = free
+            between[:, half:, half:] = partly @ partly.transpose(0, 2, 1)
+            changes[:, :half] = np.concatenate([change, change], axis=2)
+            changes[:, half:, :half] = change
         # (C + V E Vᵀ)⁻¹ between columns of U is UᵀC⁻¹U - UᵀC⁻¹V (I + E VᵀC⁻¹V)⁻¹ E VᵀC⁻¹U.
         moved = np.linalg.solve(
-            np.eye(size) + changes @ between, changes @ to_columns.transpose(0, 2, 1)
+            np.eye(between.shape[1]) + changes @ between, changes @ to_columns.transpose(0, 2, 1)
         )
         without = inner - to_columns @ moved
         along = np.einsum("nkj,nj->nk", means, without[:, :, 0])
