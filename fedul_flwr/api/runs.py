@@ -250,11 +250,9 @@ def compare(
     """
     from fedul_flwr.api.actions import compare as compare_runs
 
-    rows = _rows(methods)
-    shared, count = settings_of_call(settings, data, test, rounds, clients, sets, priors)
+    of_data = data, test, rounds, clients, sets, priors
+    rows, shared, count = _of_call(methods, settings, of_data, how.engine)
     how = how.model_copy(update={"clients": count})
-    for of_row in (shared, *rows.values()):
-        refuse_in_memory(of_row, how.engine)
     try:
         with naming_data(str(shared.get("dataset", "digits"))):
             return Comparison(compare_runs(rows, shared, how, print))
@@ -326,14 +324,24 @@ def tune(
     """
     from fedul_flwr.api.actions import tune as tune_runs
 
-    rows = _rows(methods)
-    shared, count = settings_of_call(settings, data, test, rounds, clients, sets, priors)
+    of_data = data, test, rounds, clients, sets, priors
+    rows, shared, count = _of_call(methods, settings, of_data, "processes")
     how = how.model_copy(update={"clients": count})
-    for of_row in (shared, *rows.values()):
-        refuse_in_memory(of_row, "processes")
     with naming_data(str(shared.get("dataset", "digits"))):
         searches, _ = tune_runs(rows, shared, how, print)
     return Tuned(searches)
+
+
+def _of_call(
+    methods: Methods, settings: Mapping[str, Any], of_data: tuple[Any, ...], engine: str
+) -> tuple[dict[str, dict[str, Scalar]], dict[str, Scalar], int | None]:
+    """Own settings of each run, those of all, and the number of clients; arguments of data are
+    those of :func:`settings_of_call`."""
+    rows = _rows(methods)
+    shared, count = settings_of_call(settings, *of_data)
+    for of_row in (shared, *rows.values()):
+        refuse_in_memory(of_row, engine)
+    return rows, shared, count
 
 
 def _rows(methods: Methods) -> dict[str, dict[str, Scalar]]:
