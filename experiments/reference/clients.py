@@ -36,6 +36,9 @@ ROWS = {
     "FedSiam": {"method": "fedsiam", "model": "wrn28-2+head"},
     "XCLP with a last head": {"method": "xclp", "head": "closed-form"},
     "closed form": {"method": "closed-form-labels", "num-rounds": 2},
+    # With the gamma of its authors' code: there are fewer labels than features.
+    "AFL": {"method": "afl", "num-rounds": 1, "afl.gamma": 1.0},
+    "GH-OFL": {"method": "gh-ofl", "num-rounds": 1},
     "all labels": {"method": "all-labels", "batch-size": 50},
 }
 
@@ -49,7 +52,8 @@ def columns(quick: bool) -> Iterator[Column]:
         if quick:
             settings["semi.labels-only-rounds"] = 15
             settings["labels.total"] = 75 if data == XRAYS else 250
-        rows["closed form"] |= CLOSED_FORM[data]
+        for row in ("closed form", "AFL", "GH-OFL"):
+            rows[row] |= CLOSED_FORM[data]
         rows["FedSiam"]["model"] = f"{settings['model']}+head"  # it has two heads
         rows["ProxyFL"]["model"] = f"{settings['model']}+projections"
         yield Column(f"{data} {split}", settings, rows, clients)

@@ -17,7 +17,8 @@ def columns(quick: bool) -> Iterator[Column]:
     for column in clients.columns(quick):
         if column.name.startswith(FEATURES):
             shared = {key: value for key, value in column.settings.items() if key != "local-epochs"}
-            yield replace(column, settings={**shared, "local-steps": STEPS})
+            rows = {row: own for row, own in column.rows.items() if row not in ("AFL", "GH-OFL")}
+            yield replace(column, settings={**shared, "local-steps": STEPS}, rows=rows)
 
 
 TABLE = replace(

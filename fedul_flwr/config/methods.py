@@ -51,6 +51,10 @@ class Method:
     trains : whether it trains a model over rounds; if not, its clients label their points once.
     updates : whether its clients train, and send what they have trained; if not, a round is a sum
         over them, of which the last layer follows (docs/closed-form.md).
+    head : where the last layer is not a discriminant that is refined: how its weight ``(K, d)`` and
+        bias ``(K,)`` follow from the sums over labels
+        (:class:`fedul_flwr.learning.closed_form.SoftSums`), the number of clients in them, class
+        priors at test time ``(K,)``, and the run's settings.
     needs_labels : whether somebody must have a label, also if the first weights (``start-from``)
         tell classes apart.
     can_sum : whether a sum of its clients' models is all that the server needs (``secure-sum``).
@@ -72,6 +76,7 @@ class Method:
     data: DataKind = "unlabeled-sets"
     trains: bool = True
     updates: bool = True
+    head: Callable[[Any, int, Any, Any], tuple[Any, Any]] | None = None
     needs_labels: bool = True
     can_sum: bool = True
     check: Callable[[Any], None] = lambda _: None
@@ -173,6 +178,8 @@ METHODS = Registry(
         "fedul-assign": "fedul_flwr.client_apps.fedul_assign:METHOD",
         "closed-form": "fedul_flwr.strategies.closed_form:METHOD",
         "closed-form-labels": "fedul_flwr.strategies.closed_form:OF_LABELS",
+        "afl": "fedul_flwr.baselines.afl:METHOD",
+        "gh-ofl": "fedul_flwr.baselines.gh_ofl:METHOD",
         "fedul-heads": "fedul_flwr.client_apps.fedul_heads:METHOD",
         "fedpl": "fedul_flwr.baselines.fedpl:METHOD",
         "fedllp": "fedul_flwr.baselines.fedllp:FEDLLP",

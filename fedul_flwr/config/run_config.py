@@ -243,7 +243,7 @@ def _without_updates(
     heads = sections.get(CLOSED_FORM)
     if method.updates or not isinstance(heads, HeadSettings):
         return shared
-    rounds = 1 + heads.refinements
+    rounds = 1 if method.head else 1 + heads.refinements
     if shared.num_rounds not in (rounds, SharedSettings.model_fields["num_rounds"].default):
         why = f"method {shared.method!r} has one round and closed-form.refinements more"
         raise setting_error("num-rounds", shared.num_rounds, why, "setting-without-effect")

@@ -118,6 +118,8 @@ class NaturalSettings(Settings):
 
 ONE_MESSAGE = only_with("method", "closed-form", "closed-form-labels")
 """Rule for settings of methods that send sums for a head and nothing else."""
+REFINED = only_without("method", "afl", "gh-ofl", why="its head is another one")
+"""Rule for settings of our discriminant."""
 
 
 class HeadSettings(Settings):
@@ -127,7 +129,7 @@ class HeadSettings(Settings):
     every: Annotated[int, Field(ge=0), *OR_AUTO] = AUTO
     """Also make a new head before every so many rounds of training; with 0 the last round alone
     makes one. `auto` is 1 with `fedul-heads`, else 0."""
-    refinements: Annotated[int, Field(ge=0, le=2)] = 1
+    refinements: Annotated[int, Field(ge=0, le=2), REFINED] = 1
     """Messages after the first in which clients sum again, by posteriors of the model with the head
     so far under the class shares of a point's set; of points without labels a client finds these.
     Method `closed-form` spends a round on each, and the best round is chosen as always."""
@@ -136,7 +138,7 @@ class HeadSettings(Settings):
     ] = "masked"
     """With `masked` the server reads sums over three clients or more, and none of a single one
     (docs/privacy.md); with `plaintext` it sees each client's."""
-    shrinkage: Annotated[float, Field(gt=0, le=1), *OR_AUTO] = AUTO
+    shrinkage: Annotated[float, Field(gt=0, le=1), *OR_AUTO, REFINED] = AUTO
     """How far eigenvalues of the classes' covariance are pulled to their mean. `auto` follows from
     the numbers of features and of points, and from how well class shares tell classes apart."""
 

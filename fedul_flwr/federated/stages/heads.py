@@ -430,14 +430,17 @@ class AtServer(ServerStage):
                     log(WARNING, _HARDLY_APART, round_number, number, gaussians.effective)
             if prior is None:
                 prior = floored(sums.masses)
-            stated = self._options.shrinkage
-            part = default_shrinkage(gaussians) if stated == AUTO else stated
             if self.settings.sums_heads:
                 _require_scale(gaussians.covariance, sums.num_points)
-            spectrum = shrunk_spectrum(gaussians, part)
-            values = head_of_spectrum(gaussians, prior, spectrum)
-            head = [model[name] for name in self._names]
-            self.last = MadeOf(gaussians, sums.gram, prior, part, spectrum, turn, head)
+            if self._method.head:
+                values = self._method.head(sums, clients, prior, self.settings)
+            else:
+                stated = self._options.shrinkage
+                part = default_shrinkage(gaussians) if stated == AUTO else stated
+                spectrum = shrunk_spectrum(gaussians, part)
+                values = head_of_spectrum(gaussians, prior, spectrum)
+                head = [model[name] for name in self._names]
+                self.last = MadeOf(gaussians, sums.gram, prior, part, spectrum, turn, head)
             made = {
                 name: np.asarray(value, model[name].dtype)
                 for name, value in zip(self._names, values, strict=True)

@@ -397,7 +397,7 @@ class KnowsError(Stage):
         noise |= any(stage.noises and stage.is_on(settings) for stage in all_stages(settings))
         if noise or settings.evaluate == "local":
             return False
-        return settings.holds_out if method.updates else settings.sums_heads
+        return settings.holds_out if method.updates else settings.sums_heads and not method.head
 
     @classmethod
     def sums(cls, settings: RunConfig) -> Mapping[str, Sum]:
