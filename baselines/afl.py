@@ -43,7 +43,7 @@ def ridge(
     which is the limit of small γ.
     """
     del prior  # a ridge has none
-    gamma = settings[AFLSettings].gamma
+    gamma, sums = settings[AFLSettings].gamma, sums.about(np.zeros(sums.second.shape[0]))
     values, vectors = np.linalg.eigh(sums.second + gamma * clients * np.eye(len(sums.second)))
     some = values > LEAST_SHARE * values[-1]
     weight = (sums.sums @ vectors[:, some] / values[some]) @ vectors[:, some].T

@@ -38,9 +38,9 @@ def discriminant(
     """
     del clients
     counts, part = sums.masses, settings[GHOFLSettings].shrinkage
-    means = sums.sums / np.maximum(1, counts)[:, None]
-    freedom = max(1.0, sums.num_points - len(counts))
-    covariance = (sums.second - (means.T * counts) @ means) / freedom
+    from_origin = sums.sums / np.maximum(1, counts)[:, None]
+    means, freedom = sums.origin + from_origin, max(1.0, sums.num_points - len(counts))
+    covariance = (sums.second - (from_origin.T * counts) @ from_origin) / freedom
     size = len(covariance)
     spherical = max(0.0, float(np.trace(covariance))) / size * np.eye(size)
     shrunk = (1 - part) * covariance + part * spherical + LEAST_VARIANCE * np.eye(size)

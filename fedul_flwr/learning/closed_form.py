@@ -39,13 +39,15 @@ class SoftSums(NamedTuple):
     ----------
     gram : ``(K, K)``, Σ r rᵀ; where r depends on x, as posteriors do, its diagonal Σ r alone, with
         which the means are those of EM. Its sum is the number of points.
-    sums : ``(K, d)``, Σ r xᵀ.
-    second : ``(d, d)``, Σ x xᵀ.
+    sums : ``(K, d)``, Σ r (x - o)ᵀ.
+    second : ``(d, d)``, Σ (x - o) (x - o)ᵀ.
+    origin : ``(d,)``, o: of sums about points far from there few digits would be left.
     """
 
     gram: Floats
     sums: Floats
     second: Floats
+    origin: Floats = np.zeros(())
 
     @property
     def num_points(self) -> float:
@@ -59,23 +61,117 @@ class SoftSums(NamedTuple):
 
     @classmethod
     def total(cls, parts: Iterable[SoftSums]) -> SoftSums:
-        """The sums over all points of one or more ``parts``."""
-        return cls(*(np.asarray(sum(part)) for part in zip(*parts, strict=True)))
+        """The sums over all points of one or more ``parts``, about the origin of the largest."""
+        listed = [*parts]
+        origin = max(listed, key=lambda part: part.num_points).origin
+        moved = (part.about(origin)[:3] for part in listed)
+        return cls(*(np.asarray(sum(part)) for part in zip(*moved, strict=True)), origin)
+
+    def about(self, origin: Floats) -> SoftSums:
+        """The same sums about another ``origin``."""
+        if np.array_equal(self.origin, origin):
+            return self
+        pairs = _moved(self.masses, (self.sums, 0.0), (self.second, 0.0), self.origin - origin)
+        return SoftSums(self.gram, *(high + low for high, low in pairs), origin)
 
     def flat(self) -> Floats:
-        """All numbers, of symmetric matrices one triangle: ``(sums_size(K, d),)``."""
-        return np.concatenate([triangle(self.gram), self.sums.ravel(), triangle(self.second)])
+        """All numbers of the sums about 0, of symmetric matrices one triangle.
+
+        Returns
+        -------
+        ``(sums_size(K, d), 2)``, each number in two parts, of which the second has the digits that
+        the first has no room for.
+        """
+        sums: _Pair = (self.sums, np.zeros(self.sums.shape))
+        second: _Pair = (self.second, np.zeros(self.second.shape))
+        if np.any(self.origin):
+            sums, second = _moved(self.masses, sums, second, self.origin)
+        columns = [
+            np.concatenate([triangle(of_gram), of_sums.ravel(), triangle(of_second)])
+            for of_gram, of_sums, of_second in zip(
+                (self.gram, np.zeros(self.gram.shape)), sums, second, strict=True
+            )
+        ]
+        return np.stack(columns, axis=1)
 
     @classmethod
     def of_flat(cls, numbers: Floats, num_classes: int, num_features: int) -> SoftSums:
-        """What :meth:`flat` gives, or a sum of these."""
+        """What :meth:`flat` gives, or a sum of these, about an origin near the points."""
         first = num_classes * (num_classes + 1) // 2
         second = first + num_classes * num_features
-        return cls(
-            symmetric(numbers[:first], num_classes),
-            numbers[first:second].reshape(num_classes, num_features),
-            symmetric(numbers[second:], num_features),
-        )
+        gram = symmetric(numbers[:first].sum(axis=1), num_classes)
+        sums, squares = [], []
+        for column in numbers.T:
+            sums.append(column[first:second].reshape(num_classes, num_features))
+            squares.append(symmetric(column[second:], num_features))
+        about_0 = cls(gram, sums[0] + sums[1], squares[0] + squares[1])
+        origin = _origin(about_0.num_points, about_0.sums.sum(axis=0), np.diag(about_0.second))
+        if not origin.any():
+            return about_0
+        pairs = _moved(about_0.masses, (sums[0], sums[1]), (squares[0], squares[1]), -origin)
+        return cls(gram, *(high + low for high, low in pairs), origin)
+
+
+FAR = 100.0
+"""Deviations from 0 from which on the sums of a feature are about its mean."""
+_Pair = tuple[Floats, Floats | float]
+
+
+def _origin(count: float, total: Floats, squares: Floats) -> Floats:
+    """``(d,)``, the mean of features that are far from 0, for others 0.
+
+    Parameters
+    ----------
+    total, squares : ``(d,)``, Σ x and Σ x² over ``count`` points.
+    """
+    mean = total / max(count, 1.0)
+    variance = np.maximum(squares / max(count, 1.0) - mean**2, 0)
+    return np.where(mean**2 > FAR**2 * variance, mean, 0.0)
+
+
+def _moved(masses: Floats, sums: _Pair, second: _Pair, by: Floats) -> tuple[_Pair, _Pair]:
+    """Sums over points x + ``by``, of those over points x, in two parts each.
+
+    With n points, c = ``by`` and s = Σ x these are Σ r xᵀ + (Σ r) cᵀ, and Σ x xᵀ + c uᵀ + u cᵀ of
+    u = s + n c / 2.
+    """
+    of_all: _Pair = (np.zeros(len(second[0])), 0.0)
+    for high, low in zip(sums[0], np.broadcast_to(sums[1], sums[0].shape), strict=True):
+        of_all = _added(of_all, (high, low))
+    half = _product(np.full(len(of_all[0]), masses.sum() / 2), by)
+    high, low = _added(of_all, half)
+    main, rest = _product(by[:, None], high)
+    rest = rest + np.outer(by, low)
+    moved = _added(_added(second, (main, rest)), (main.T, rest.T))
+    return _added(sums, _product(masses[:, None], by)), moved
+
+
+def _added(a: _Pair, b: _Pair) -> _Pair:
+    """The sum of numbers in two parts (Knuth; Dekker 1971)."""
+    high, low = _sum(a[0], b[0])
+    return _sum(high, low + a[1] + b[1])
+
+
+def _sum(a: Floats, b: Floats | float) -> tuple[Floats, Floats]:
+    """a + b, and what rounding has left out of it."""
+    total = a + b
+    of_b = total - a
+    return total, np.asarray((a - (total - of_b)) + (b - of_b))
+
+
+def _product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """a b, and what rounding has left out of it."""
+    product = a * b
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    missing = a_low * b_high - (product - a_high * b_high)
+    return product, np.asarray(missing + a_high * b_low + a_low * b_low)
+
+
+def _halves(a: Floats) -> tuple[Floats, Floats]:
+    """A number as the sum of two of 26 bits, whose products are exact."""
+    shifted = a * (2.0**27 + 1)
+    high = shifted - (shifted - a)
+    return high, a - high
 
 
 def sums_size(num_classes: int, num_features: int) -> int:
@@ -127,7 +223,12 @@ def soft_sums(features: NDArray[np.floating], soft: Floats, *, stated: bool) -> 
     gram = soft.T @ soft if stated else np.diag(soft.sum(axis=0))
     views = x if x.ndim == 3 else x[:, None]
     flat = views.reshape(-1, x.shape[-1])
-    return SoftSums(gram, soft.T @ views.mean(axis=1), flat.T @ flat / views.shape[1])
+    origin = _origin(len(flat), flat.sum(axis=0), np.einsum("nd,nd->d", flat, flat))
+    if origin.any():
+        views = views - origin
+        flat = views.reshape(-1, x.shape[-1])
+    of_classes, second = soft.T @ views.mean(axis=1), flat.T @ flat / views.shape[1]
+    return SoftSums(gram, of_classes, second, origin)
 
 
 def posteriors(logits: NDArray[np.floating], shares: Floats, prior: Floats | None = None) -> Floats:
@@ -202,7 +303,7 @@ def fit_gaussians(sums: SoftSums) -> Gaussians:
     is the second moment minus what the means explain.
     """
     total, masses = sums.num_points, sums.masses
-    mean = sums.sums.sum(axis=0) / total
+    mean = sums.sums.sum(axis=0) / total  # from the origin
     present = masses > LEAST_SHARE * total
     regular = sums.gram + np.eye(len(masses))
     from_mean = np.asarray(np.linalg.solve(regular, sums.sums - np.outer(masses, mean)), float)
@@ -211,7 +312,8 @@ def fit_gaussians(sums: SoftSums) -> Gaussians:
     count = int(present.sum())
     certainty = np.linalg.inv(regular[np.ix_(present, present)])
     effective = count**2 / float(np.trace(certainty))
-    return Gaussians(mean, from_mean, (covariance + covariance.T) / 2, present, effective)
+    covariance = (covariance + covariance.T) / 2
+    return Gaussians(sums.origin + mean, from_mean, covariance, present, effective)
 
 
 def default_shrinkage(gaussians: Gaussians) -> float:

@@ -112,6 +112,26 @@ def fixed_numbers(words: Words) -> Floats:
     return np.asarray(np.ldexp(np.where(is_negative, -steps, steps), -FIXED_BITS))
 
 
+def two_part_words(numbers: Floats) -> Words:
+    """Words of numbers as of :func:`fixed_words`, or of ones in two parts ``(n, 2)``, whose sums
+    need more digits than a part has room for."""
+    parts = numbers.reshape(len(numbers), -1).T
+    return add_vectors([*map(fixed_words, parts)], Tail(len(numbers), FIXED_DIGITS))
+
+
+def two_part_numbers(words: Words) -> Floats:
+    """The numbers of :func:`two_part_words`, or of sums of them, in two parts ``(n, 2)``."""
+    rows = words.reshape(-1, FIXED_DIGITS).astype("<u4")
+    upper = rows[:, 2:].copy().view("<i8")[:, 0].astype(np.float64)
+    high = np.ldexp(upper, 64 - FIXED_BITS)
+    low = np.zeros(len(rows))
+    for digit in (1, 0):  # each is smaller than what is there, unless that is 0
+        more = low + np.ldexp(rows[:, digit].astype(np.float64), 32 * digit - FIXED_BITS)
+        total = high + more
+        high, low = total, more - (total - high)
+    return np.stack([high, low], axis=1)
+
+
 def _signed(
     low: NDArray[np.uint64], high: NDArray[np.uint64], negated: Bools
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
@@ -154,6 +174,10 @@ IN_STEPS = Encoding(STEP_DIGITS, step_words, step_numbers)
 """Of a few numbers of floating point."""
 FIXED = Encoding(FIXED_DIGITS, lambda n, _: fixed_words(n), lambda words, _: fixed_numbers(words))
 """Of many of them."""
+IN_TWO_PARTS = Encoding(
+    FIXED_DIGITS, lambda n, _: two_part_words(n), lambda words, _: two_part_numbers(words)
+)
+"""Of the same in two parts."""
 
 
 def whole(digits: int) -> Encoding:

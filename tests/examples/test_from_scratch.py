@@ -257,7 +257,7 @@ def test_given_closed_form_then_its_page_has_the_products_head() -> None:
     stated = [soft_sums(part, of, stated=True) for part, of in halves(x, shares)]
     head = linear_head(fit_gaussians(SoftSums.total(stated)), pi)
     of_page = page.head(
-        *SoftSums.total(page.client_sums(*half, True) for half in halves(x, shares))
+        *SoftSums.total(SoftSums(*page.client_sums(*half, True)) for half in halves(x, shares))[:3]
     )
     for ours, its in zip(head, of_page, strict=True):
         np.testing.assert_allclose(its, ours, rtol=1e-9)

@@ -132,7 +132,7 @@ def test_another_bias_of_the_last_layer_is_no_other_group_for_a_head(
     second = sums_of_heads(settings, owners, monkeypatch, 4, moved_bias)
     assert (len(first), len(second)) == (1, 0 if fixed else 1)
     if not fixed:  # the control: Σ x xᵀ of the owner who was left out, exactly
-        one = SoftSums.of_flat(first[0] - second[0], 3, 64)
+        one = SoftSums.of_flat(first[0] - second[0], 3, 64).about(np.zeros(64))
         rows = (images_in(owners.folders[4]).reshape(-1, 64) / 255 - 0.5) / 0.5
         np.testing.assert_allclose(one.second, rows.T @ rows, atol=1e-3)
 
@@ -331,7 +331,7 @@ def test_given_an_owner_whose_sums_no_points_have_then_no_head_is_made(
         flat = honest(client, content)
         if client.node.partition_id or lie is None:
             return flat
-        return LIES[lie](SoftSums.of_flat(flat, 3, 64)).flat()
+        return LIES[lie](SoftSums.of_flat(flat, 3, 64).about(np.zeros(64))).flat()
 
     monkeypatch.setattr(heads, "client_sums", lying)
     owners = Owners(tmp_path, 5, lambda folder, number: write_labeled(folder, number, known=30))

@@ -206,9 +206,10 @@ def test_noise_is_that_of_the_analytic_gaussian_mechanism(settings: Settings) ->
     noise = HeadNoise(settings(**CLOSED, **{"closed-form.epsilon": 1.0}))
     assert noise.sigma == pytest.approx(3.7304 * 6**0.5, rel=1e-3)
     nothing = np.zeros((0, 30)), np.zeros((0, 10))
-    drawn = noise.add(*nothing, stated=True)  # a third of the variance: three clients add theirs
+    # A third of the variance: three clients add theirs.
+    drawn = noise.add(*nothing, stated=True).sum(axis=1)
     assert drawn.std() == pytest.approx(noise.sigma / 3**0.5, rel=0.2)
-    assert not np.array_equal(drawn, noise.add(*nothing, stated=True))
+    assert not np.array_equal(drawn, noise.add(*nothing, stated=True).sum(axis=1))
 
 
 def test_given_noise_then_one_point_changes_the_sums_by_the_sensitivity_at_most() -> None:
@@ -217,7 +218,7 @@ def test_given_noise_then_one_point_changes_the_sums_by_the_sensitivity_at_most(
         x, r = rng.normal(size=(1, 2, 6)), rng.dirichlet(np.full(4, 0.2), 1)  # of two views
         x /= np.linalg.norm(x, axis=-1, keepdims=True)
         for stated in (True, False):
-            change = np.linalg.norm(soft_sums(x, r, stated=stated).flat())
+            change = np.linalg.norm(soft_sums(x, r, stated=stated).flat().sum(axis=1))
             assert change <= HeadNoise.SENSITIVITY + 1e-12
 
 

@@ -1,5 +1,7 @@
 """Heads in closed form: sums, class means from sets and from labels, and the discriminant."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -18,6 +20,12 @@ from fedul_flwr.learning.closed_form import (
     posteriors_by_em,
     soft_sums,
     sums_size,
+)
+from fedul_flwr.secure.words import (
+    IN_TWO_PARTS,
+    add_vectors,
+    two_part_numbers,
+    two_part_words,
 )
 from tests.support.refusals import refuses
 
@@ -47,8 +55,18 @@ def test_flat_numbers_are_a_triangle_of_each_symmetric_matrix() -> None:
     sums = soft_sums(*points(20), stated=True)
     flat = sums.flat()
     assert len(flat) == sums_size(K, D) == 6 + 15 + 15
+    assert not flat[:, 1].any()  # near 0 one part has all digits
     for back, there in zip(SoftSums.of_flat(flat, K, D), sums, strict=True):
         np.testing.assert_array_equal(back, there)
+
+
+def test_sums_about_another_origin_are_those_of_shifted_points() -> None:
+    x, one_hot = points(30)
+    shift = np.array([0.0, 1e6, -3.0, 0.25, 7e3])
+    far, near = (soft_sums(features, one_hot, stated=True) for features in (x + shift, x))
+    assert far.origin.astype(bool).tolist() == [False, True, False, False, True]
+    for made, expected in zip(far.about(shift)[:3], near[:3], strict=True):
+        np.testing.assert_allclose(made, expected, atol=1e-8)
 
 
 def test_given_labels_then_means_are_those_of_classes_with_one_pooled_point_more() -> None:
@@ -68,17 +86,37 @@ def centered(logits: Floats) -> Floats:
     return np.asarray(logits - logits.mean(axis=1, keepdims=True))
 
 
-@pytest.mark.parametrize(("offset", "atol"), [(0, 1e-6), (2000, 1e-6), (-1e5, 2e-3)])
-def test_the_head_is_a_linear_discriminant_wherever_points_are(offset: float, atol: float) -> None:
+SENT: dict[str, Callable[[list[SoftSums]], SoftSums]] = {
+    "in one process": SoftSums.total,
+    "plaintext": lambda parts: SoftSums.total(SoftSums.of_flat(p.flat(), K, D) for p in parts),
+    "masked": lambda parts: SoftSums.of_flat(masked_sum([p.flat() for p in parts]), K, D),
+}
+
+
+def masked_sum(vectors: list[Floats]) -> Floats:
+    """The sum of numbers in two parts as a server reads it, without the masks."""
+    words, tail = [*map(two_part_words, vectors)], IN_TWO_PARTS.tail(len(vectors[0]))
+    return two_part_numbers(add_vectors(words, tail))
+
+
+@pytest.mark.parametrize("sent", SENT)
+@pytest.mark.parametrize("offset", [0, 2000, -1e5, np.array([0, 1e5, -3, 4e4, -1e5])])
+def test_the_head_is_a_linear_discriminant_wherever_points_are(
+    offset: float | Floats, sent: str
+) -> None:
     x, one_hot = points(60_000)
     x += offset
-    # Each point a hundred million times, beside which one pooled point changes nothing. At 1e5
-    # deviations float64 leaves six digits of a variance, and five of the logits, up to 38.
-    sums = SoftSums(*(1e8 * part for part in soft_sums(x, one_hot, stated=True)))
-    weight, bias = linear_head(fit_gaussians(sums), UNIFORM, 1e-12)
-    peer = LinearDiscriminantAnalysis("lsqr").fit(x, one_hot.argmax(axis=1))
-    made, expected = x @ weight.T + bias, x @ peer.coef_.T + peer.intercept_
-    np.testing.assert_allclose(centered(made), centered(expected), rtol=0, atol=atol)
+    rows = np.split(np.argsort(x[:, 0]), 4)  # owners differ
+    sums = SENT[sent]([soft_sums(x[part], one_hot[part], stated=True) for part in rows])
+    # Each point a hundred million times, beside which one pooled point changes nothing.
+    many = SoftSums(*(1e8 * part for part in sums[:3]), sums.origin)
+    weight, bias = linear_head(fit_gaussians(many), UNIFORM, 1e-12)
+    peer = LinearDiscriminantAnalysis("lsqr").fit(x - offset, one_hot.argmax(axis=1))
+    # Logits of points about the offset, which a product with 1e5 would round.
+    made = (x - offset) @ weight.T + (bias + weight @ np.broadcast_to(offset, D))
+    expected = (x - offset) @ peer.coef_.T + peer.intercept_
+    np.testing.assert_allclose(weight - weight[0], peer.coef_ - peer.coef_[0], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(centered(made), centered(expected), rtol=0, atol=1e-6)
     np.testing.assert_array_equal(made.argmax(axis=1), expected.argmax(axis=1))
 
 

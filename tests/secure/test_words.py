@@ -17,6 +17,8 @@ from fedul_flwr.secure.words import (
     fixed_words,
     quantize,
     step_size,
+    two_part_numbers,
+    two_part_words,
     whole_numbers,
     whole_words,
 )
@@ -81,3 +83,16 @@ def test_sums_in_fixed_point_are_exact_but_for_the_rounding_of_each_summand() ->
 def test_given_a_number_beyond_fixed_point_then_it_is_refused(number: float) -> None:
     with refuses("message-out-of-range"):
         fixed_words(np.array([number]))
+
+
+def test_sums_of_numbers_in_two_parts_have_digits_that_one_part_has_no_room_for() -> None:
+    rng = np.random.default_rng(0)
+    high = rng.normal(size=(3, 400)) * 10.0 ** rng.integers(-6, 15, (3, 400))
+    parts = np.stack([high, rng.random((3, 400)) * np.spacing(high) / 2], axis=-1)
+    words = add_vectors([*map(two_part_words, parts)], Tail(400, FIXED_DIGITS))
+    exact = [sum(map(Fraction, parts[:, at].ravel())) for at in range(400)]
+    read = [Fraction(high) + Fraction(low) for high, low in two_part_numbers(words)]
+    # Six roundings, by half a step at most.
+    assert max(abs(a - b) for a, b in zip(exact, read, strict=True)) <= 3 * Fraction(1, 2**48)
+    alone = fixed_words(high[0])  # one part is the number where it has room
+    assert two_part_numbers(alone).sum(axis=1).tolist() == fixed_numbers(alone).tolist()

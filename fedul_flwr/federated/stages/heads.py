@@ -62,7 +62,7 @@ from fedul_flwr.learning.closed_form import (
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.noise import fresh_gaussians, gaussian_sigma
 from fedul_flwr.secure.session import FEWEST
-from fedul_flwr.secure.words import FIXED, FIXED_BITS
+from fedul_flwr.secure.words import FIXED_BITS, IN_TWO_PARTS
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -173,8 +173,8 @@ class HeadNoise:
         x = np.asarray(features, np.float64) / self._norm
         x /= np.maximum(1, np.linalg.norm(x, axis=-1, keepdims=True))
         flat = soft_sums(x, soft, stated=stated).flat()
-        flat += self.part * fresh_gaussians(len(flat))
-        sums = SoftSums.of_flat(flat, soft.shape[1], x.shape[-1])
+        flat[:, 1] += self.part * fresh_gaussians(len(flat))
+        sums = SoftSums.of_flat(flat, soft.shape[1], x.shape[-1]).about(np.zeros(x.shape[-1]))
         scaled = SoftSums(sums.gram, sums.sums * self._norm, sums.second * self._norm**2)
         return scaled.flat()
 
@@ -186,14 +186,15 @@ def check_sums(client: str, arrays: Arrays, classes: int, features: int, most: i
     ----------
     most : its number of points.
     """
-    size = (sums_size(classes, features),)
-    flat = checked_array(f"{client} sent for a head", arrays, SUMS, np.float64, size)
+    size = (sums_size(classes, features), 2)
+    parts = checked_array(f"{client} sent for a head", arrays, SUMS, np.float64, size)
+    flat = parts.sum(axis=1)
     if not np.isfinite(flat).all():
         raise BadMessageError("its sums are not finite", "message-out-of-range")
     # A diagonal entry of a triangle is the first of its row.
     rows = np.arange(features)
     squares = flat[size[0] - sums_size(0, features) + rows * features - rows * (rows - 1) // 2]
-    of_classes = SoftSums.of_flat(flat[: sums_size(classes, 0)], classes, 0)
+    of_classes = SoftSums.of_flat(parts[: sums_size(classes, 0)], classes, 0)
     slack = 1e-6 * (1 + most)
     if of_classes.num_points > most + slack or (of_classes.masses < -slack).any():
         raise BadMessageError("its sums are not those of its points", "message-contradicts")
@@ -411,10 +412,6 @@ class AtServer(ServerStage):
         clients, before, weight = 0, model, self._names[0]
         for turn in self.turns(round_number):
             sums, clients = self._collect(grid, model, prior, turn, round_number)
-            if sums.num_points <= 0:
-                raise NothingToLearnError(
-                    f"Round {round_number}: nobody has a label or a set, of which a head follows."
-                )
             about["head-points"], gaussians = sums.num_points, fit_gaussians(sums)
             if turn == HEADS[0]:
                 about["head-condition"] = condition(sums.gram)
@@ -465,20 +462,23 @@ class AtServer(ServerStage):
         classes, features = model[self._names[0]].shape
         stated = uniform_prior(classes) if prior is None else prior
         values: dict[str, Any] = {PRIOR: stated.tolist(), "server-round": round_number}
-        total, number = np.zeros(sums_size(classes, features)), 0
+        parts: list[SoftSums] = []
+        number = 0
         clients = (
             self._registry.present(self._registry.clients) if asks_clients(self.settings) else []
         )
         if clients and self.settings.sums_heads:
             try:
                 collect = self.strategy.sums.collect
-                total, left = collect(grid, turn, clients, len(total), model, values)
+                size = sums_size(classes, features)
+                total, left = collect(grid, turn, clients, size, model, values)
             except TooFewLeftError as error:
                 raise too_few(error) from error
             number = len(left)
             announced = sum(map(self._registry.points, left))
+            parts = [SoftSums.of_flat(total, classes, features)]
             if not self.settings[HeadSettings].epsilon:  # noise may say anything
-                check_total(SoftSums.of_flat(total, classes, features), announced, number)
+                check_total(parts[0], announced, number)
         elif clients:
             content = Content(model, {**values, OF: turn})
 
@@ -488,12 +488,15 @@ class AtServer(ServerStage):
 
             answers = self._registry.query(grid, HEAD, dict.fromkeys(clients, content), check)
             for answer in answers.values():
-                total += answer.arrays[SUMS]
+                parts.append(SoftSums.of_flat(answer.arrays[SUMS], classes, features))
             number = len(answers)
-        sums = SoftSums.of_flat(total, classes, features)
         if (trainer := self.strategy.trainer) is not None:
-            sums = SoftSums.total([sums, trainer.soft_sums(model)])
-        return sums, number
+            parts.append(trainer.soft_sums(model))
+        if not any(part.num_points > 0 for part in parts):
+            raise NothingToLearnError(
+                f"Round {round_number}: nobody has a label or a set, of which a head follows."
+            )
+        return SoftSums.total(parts), number
 
 
 class AtClient(ClientStage):
@@ -544,7 +547,7 @@ class Heads(Stage):
         """Sums in fixed point."""
         if not settings.sums_heads:
             return {}
-        first = Sum.of(_SAYS, _OFTEN, encoding=FIXED)
+        first = Sum.of(_SAYS, _OFTEN, encoding=IN_TWO_PARTS)
         again = replace(first, undisturbed=False)  # not in every run
         return {HEADS[0]: first, **dict.fromkeys(HEADS[1:], again)}
 
