@@ -223,7 +223,7 @@ def soft_sums(features: NDArray[np.floating], soft: Floats, *, stated: bool) -> 
     gram = soft.T @ soft if stated else np.diag(soft.sum(axis=0))
     views = x if x.ndim == 3 else x[:, None]
     flat = views.reshape(-1, x.shape[-1])
-    origin = _origin(len(flat), flat.sum(axis=0), np.einsum("nd,nd->d", flat, flat))
+    origin = _origin(len(flat), flat.sum(axis=0), (flat**2).sum(axis=0))
     if origin.any():
         views = views - origin
         flat = views.reshape(-1, x.shape[-1])
