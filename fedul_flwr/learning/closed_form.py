@@ -65,14 +65,16 @@ class SoftSums(NamedTuple):
         listed = [*parts]
         origin = max(listed, key=lambda part: part.num_points).origin
         moved = (part.about(origin)[:3] for part in listed)
-        return cls(*(np.asarray(sum(part)) for part in zip(*moved, strict=True)), origin)
+        gram, sums, second = (np.asarray(sum(part)) for part in zip(*moved, strict=True))
+        return cls(gram, sums, second, origin)
 
     def about(self, origin: Floats) -> SoftSums:
         """The same sums about another ``origin``."""
         if np.array_equal(self.origin, origin):
             return self
-        pairs = _moved(self.masses, (self.sums, 0.0), (self.second, 0.0), self.origin - origin)
-        return SoftSums(self.gram, *(high + low for high, low in pairs), origin)
+        by = self.origin - origin
+        sums, second = _moved(self.masses, _whole(self.sums), _whole(self.second), by)
+        return SoftSums(self.gram, sums[0] + sums[1], second[0] + second[1], origin)
 
     def flat(self) -> Floats:
         """All numbers of the sums about 0, of symmetric matrices one triangle.
@@ -82,15 +84,12 @@ class SoftSums(NamedTuple):
         ``(sums_size(K, d), 2)``, each number in two parts, of which the second has the digits that
         the first has no room for.
         """
-        sums: _Pair = (self.sums, np.zeros(self.sums.shape))
-        second: _Pair = (self.second, np.zeros(self.second.shape))
+        gram, sums, second = _whole(self.gram), _whole(self.sums), _whole(self.second)
         if np.any(self.origin):
             sums, second = _moved(self.masses, sums, second, self.origin)
         columns = [
             np.concatenate([triangle(of_gram), of_sums.ravel(), triangle(of_second)])
-            for of_gram, of_sums, of_second in zip(
-                (self.gram, np.zeros(self.gram.shape)), sums, second, strict=True
-            )
+            for of_gram, of_sums, of_second in zip(gram, sums, second, strict=True)
         ]
         return np.stack(columns, axis=1)
 
@@ -108,13 +107,18 @@ class SoftSums(NamedTuple):
         origin = _origin(about_0.num_points, about_0.sums.sum(axis=0), np.diag(about_0.second))
         if not origin.any():
             return about_0
-        pairs = _moved(about_0.masses, (sums[0], sums[1]), (squares[0], squares[1]), -origin)
-        return cls(gram, *(high + low for high, low in pairs), origin)
+        near = _moved(about_0.masses, (sums[0], sums[1]), (squares[0], squares[1]), -origin)
+        return cls(gram, near[0][0] + near[0][1], near[1][0] + near[1][1], origin)
 
 
 FAR = 100.0
 """Deviations from 0 from which on the sums of a feature are about its mean."""
-_Pair = tuple[Floats, Floats | float]
+_Pair = tuple[Floats, Floats]
+
+
+def _whole(numbers: Floats) -> _Pair:
+    """Numbers in two parts, of which the second is 0."""
+    return numbers, np.zeros(numbers.shape)
 
 
 def _origin(count: float, total: Floats, squares: Floats) -> Floats:
@@ -135,9 +139,9 @@ def _moved(masses: Floats, sums: _Pair, second: _Pair, by: Floats) -> tuple[_Pai
     With n points, c = ``by`` and s = Σ x these are Σ r xᵀ + (Σ r) cᵀ, and Σ x xᵀ + c uᵀ + u cᵀ of
     u = s + n c / 2.
     """
-    of_all: _Pair = (np.zeros(len(second[0])), 0.0)
-    for high, low in zip(sums[0], np.broadcast_to(sums[1], sums[0].shape), strict=True):
-        of_all = _added(of_all, (high, low))
+    of_all = _whole(np.zeros(len(second[0])))
+    for of_class in zip(*sums, strict=True):
+        of_all = _added(of_all, of_class)
     half = _product(np.full(len(of_all[0]), masses.sum() / 2), by)
     high, low = _added(of_all, half)
     main, rest = _product(by[:, None], high)
@@ -152,7 +156,7 @@ def _added(a: _Pair, b: _Pair) -> _Pair:
     return _sum(high, low + a[1] + b[1])
 
 
-def _sum(a: Floats, b: Floats | float) -> tuple[Floats, Floats]:
+def _sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     """a + b, and what rounding has left out of it."""
     total = a + b
     of_b = total - a
