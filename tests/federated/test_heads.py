@@ -28,6 +28,7 @@ from tests.support.runs import (
     last_model,
     metrics,
     resume,
+    same,
     summary,
     train,
 )
@@ -70,6 +71,28 @@ def test_given_masks_then_the_head_is_the_same_but_for_fixed_point(settings: Set
     for name, array in last_model(masked).items():
         np.testing.assert_allclose(array, last_model(plain)[name], rtol=1e-3, atol=1e-3)
     assert errors(masked) == errors(plain)
+
+
+@pytest.mark.parametrize("swap", [[1, 0, *range(2, 10)], [*range(1, 10), 0]], ids=["two", "all"])
+def test_classes_that_one_owner_of_ten_swaps_show_in_nothing_and_move_the_model_little(
+    swap: list[int], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What docs/privacy.md says of a liar; sums that no points have are refused."""
+    options, honest = {**CLOSED, "points_per_client": 0}, heads.client_sums
+    before = train(settings(**options), 10)
+
+    def lying(client: Any, content: Content) -> Any:
+        flat = honest(client, content)
+        if client.node.partition_id:
+            return flat
+        _, layer = heads.last_layer(client.settings, client.data.model_shape, 10)
+        sums = SoftSums.of_flat(flat, 10, layer.in_features)
+        return sums._replace(gram=sums.gram[np.ix_(swap, swap)], sums=sums.sums[swap]).flat()
+
+    monkeypatch.setattr(heads, "client_sums", lying)
+    after = train(settings(**options), 10)
+    assert not same(before, after)
+    assert abs(errors(after)[-1] - errors(before)[-1]) < 2  # seven points
 
 
 def stored(folder: Path, x: NDArray[Any]) -> str:
