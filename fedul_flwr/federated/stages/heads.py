@@ -29,6 +29,7 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.split import label_scenario
 from fedul_flwr.data.types import Content, Inputs, InputShape, Value, count, numbers
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, TooFewLeftError, UserError
+from fedul_flwr.federated import owner_offsets
 from fedul_flwr.federated.members import ClientRegistry
 from fedul_flwr.federated.messages import (
     HEAD,
@@ -127,14 +128,21 @@ def features_of(
     model from the server."""
     from fedul_flwr.learning.local import features_of_views, load_arrays
 
+    head = head_names(client.settings, client.data.model_shape, client.num_classes)
+    arrays, reference = owner_offsets.taken_out(client, arrays, head[0])
     try:
         load_arrays(client.model, arrays)
     except ValueError as error:
         raise UserError(f"The server's model is another one: {error}.", "model-mismatch") from None
-    head = head_names(client.settings, client.data.model_shape, client.num_classes)
     check_body(client, arrays, head)
     rng = stream(client.settings.seed, "views", client.node.partition_id)  # the same in each sum
-    return features_of_views(client.model, inputs, points, sums_plan(client.settings), rng)
+    plan = sums_plan(client.settings)
+    features, logits = features_of_views(client.model, inputs, points, plan, rng)
+    if reference is None:
+        return features, logits
+    offset = owner_offsets.offset_of(client, reference, features, points)
+    moved = logits.new_tensor(arrays[head[0]].astype(np.float64) @ offset)
+    return (features - offset).astype(features.dtype), logits - moved
 
 
 def sums_plan(settings: RunConfig) -> LocalPlan:
@@ -469,7 +477,8 @@ class AtServer(ServerStage):
         if clients and self.settings.sums_heads:
             try:
                 collect = self.strategy.sums.collect
-                total, left = collect(grid, turn, clients, len(total), model, values)
+                sent = {**model, **owner_offsets.beside(self.strategy)}
+                total, left = collect(grid, turn, clients, len(total), sent, values)
             except TooFewLeftError as error:
                 raise too_few(error) from error
             number = len(left)
@@ -541,7 +550,7 @@ class Heads(Stage):
         """Sums in fixed point."""
         if not settings.sums_heads:
             return {}
-        first = Sum.of(_SAYS, _OFTEN, encoding=FIXED)
+        first = Sum.of(_SAYS, _OFTEN, encoding=FIXED, beside=owner_offsets.arrays_of(settings))
         again = replace(first, undisturbed=False)  # not in every run
         return {HEADS[0]: first, **dict.fromkeys(HEADS[1:], again)}
 
