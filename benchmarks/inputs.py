@@ -34,6 +34,16 @@ def write_npz(folder: Path, train: tuple[Bytes, Ints], test: tuple[Bytes, Ints])
     return folder
 
 
+def some_of(folder: Path, train: int, test: int) -> Path:
+    """The first images of a data set, as one of their own."""
+    source = load_source(str(folder))
+    parts = [
+        (np.asarray(part.inputs[:size]), np.asarray(part.labels[:size]))
+        for part, size in ((source.train, train), (source.test, test))
+    ]
+    return write_npz(MADE / f"{folder.name}-{train}-{test}", parts[0], parts[1])
+
+
 def mnist_like() -> tuple[Path, str]:
     """MNIST, or random images of the same number and size; and its name."""
     return _or_random("mnist", "MNIST", (28, 28))

@@ -26,7 +26,7 @@ from fedul_flwr.learning.closed_form import (
     default_shrinkage,
     fit_gaussians,
     head_of_spectrum,
-    posteriors,
+    posteriors_of_sets,
     shrunk_spectrum,
     soft_sums,
 )
@@ -84,8 +84,12 @@ def made(features: Sequence[Floats], shares: Sequence[Floats]) -> Head:
         return weight, bias, one
 
     first, bias, one = of(shares, stated=True)
-    pairs = zip(features, shares, strict=True)
-    weight, refined, _ = of([posteriors(x @ first.T + bias, r) for x, r in pairs], stated=False)
+    soft = []
+    for x, r in zip(features, shares, strict=True):
+        rows, sets = np.unique(r, axis=0, return_inverse=True)
+        logits = x @ first.T + bias
+        soft.append(posteriors_of_sets(logits, r, prior, sets, np.zeros(len(rows))))
+    weight, refined, _ = of(soft, stated=False)
     return Head(weight, refined, first, one)
 
 

@@ -38,9 +38,8 @@ class FedULClient(kit.Client[kit.UnlabeledSetData]):
 
     def point_shares(self) -> PointShares:
         """Class shares of each point's set, as it has learned them; none of points held out."""
-        sets = self.data.sets
-        shares = self._learned(self.settings.num_rounds)[sets.sets]
-        return PointShares(sets.inputs, sets.points, shares, np.ones(len(shares), bool))
+        shares = self._learned(self.settings.num_rounds)
+        return PointShares.of_sets(self.data.sets, shares, self.data.drawn)
 
     def task(self, round: kit.Round) -> kit.Task:
         """Points with the index of their set as target (eq. 6), and the loss of eq. 9."""

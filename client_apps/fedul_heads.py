@@ -46,9 +46,7 @@ class FedULHeadsClient(FedULClient):
         stated = self.point_shares()
         logits = learning.predict_logits(self.model, stated.inputs, stated.points, round.plan)
         logits = logits / float(round.config.get(HEAD_SCALE, 1.0))
-        targets = learning.posteriors(
-            logits.double().numpy(), stated.shares, self.prior(round.config)
-        )
+        targets = stated.posteriors(logits.double().numpy(), self.prior(round.config))
         batches = learning.point_batches(
             stated.inputs, stated.points, targets.astype(np.float32), round.plan
         )

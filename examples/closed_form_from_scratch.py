@@ -10,8 +10,8 @@ sums over clients are all that the server needs:
     C = Q/n - m m^T - sum_k p_k (mu_k - m)(mu_k - m)^T,   p = A 1 / n      (their covariance)
 
 The classifier is the linear discriminant of mu and C, about m: w_k = C^-1 (mu_k - m). In a second
-message each point counts for the classes by its posteriors under the shares of its set, and A is
-the diagonal of their sums.
+message each point counts for the classes by its posteriors under the shares of its set, which add
+up to the numbers of points of each class in it, and A is the diagonal of their sums.
 """
 
 from __future__ import annotations
@@ -42,19 +42,25 @@ def head(A: Array, B: Array, Q: Array) -> tuple[Array, Array]:
     return weight, np.log(1 / K) - (weight * (m + apart / 2)).sum(1)
 
 
-def posteriors(x: Array, shares: Array, weight: Array, bias: Array) -> Array:
-    """Soft labels ``(n, K)`` by the model, given the class shares of each point's set."""
+def posteriors(x: Array, shares: Array, m: Array, weight: Array, bias: Array) -> Array:
+    """Soft labels ``(n, K)`` by the model, which in each set m add up to its class shares."""
     with np.errstate(divide="ignore"):
         scores = x @ weight.T + bias + np.log(shares)
-    scores = np.exp(scores - scores.max(1, keepdims=True))
-    return scores / scores.sum(1, keepdims=True)
+    plain = np.exp(np.maximum(scores - scores.max(1, keepdims=True), -50)) * (shares > 0)
+    members = (m == np.arange(m.max() + 1)[:, None]).astype(float)
+    factors, wanted = np.ones((len(members), shares.shape[1])), members @ shares
+    for _ in range(100):
+        sums = members @ (plain / (plain * factors[m]).sum(1, keepdims=True))
+        factors = np.divide(wanted, sums, out=np.zeros(sums.shape), where=sums > 0)
+    soft = plain * factors[m]
+    return soft / soft.sum(1, keepdims=True)
 
 
-def draw_shares(y: Array, num_sets: int, rng: np.random.Generator) -> Array:
-    """Deal a client's points into sets; returns the class shares of each point's set."""
+def draw_shares(y: Array, num_sets: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Deal a client's points into sets; returns the class shares of each point's set, and sets."""
     one_hot, odds = np.eye(10)[y], rng.dirichlet(np.full(num_sets, 0.5), 10)
     m = np.array([rng.choice(num_sets, p=odds[k]) for k in y])
-    return np.stack([one_hot[m == chosen].mean(0) for chosen in m])
+    return np.stack([one_hot[m == chosen].mean(0) for chosen in m]), m
 
 
 def main(num_clients: int = 5, num_sets: int = 10, rounds: int = 2) -> float:
@@ -65,14 +71,14 @@ def main(num_clients: int = 5, num_sets: int = 10, rounds: int = 2) -> float:
     order = rng.permutation(len(x))
     test, rest = order[:360], order[360:]
     parts = np.array_split(rest[np.argsort(y[rest], kind="stable")], num_clients)  # two digits each
-    clients = [(x[part], draw_shares(y[part], num_sets, rng)) for part in parts]
+    clients = [(x[part], *draw_shares(y[part], num_sets, rng)) for part in parts]
     error, model = 1.0, None
     for number in range(1, rounds + 1):
         messages = [
             client_sums(points, shares, stated=True)
             if model is None
-            else client_sums(points, posteriors(points, shares, *model), stated=False)
-            for points, shares in clients
+            else client_sums(points, posteriors(points, shares, m, *model), stated=False)
+            for points, shares, m in clients
         ]
         model = head(*(sum(parts) for parts in zip(*messages, strict=True)))
         error = float(((x[test] @ model[0].T + model[1]).argmax(1) != y[test]).mean())

@@ -45,6 +45,7 @@ from fedul_flwr.learning.closed_form import (
     fit_gaussians,
     linear_head,
     posteriors,
+    posteriors_of_sets,
     soft_sums,
 )
 from fedul_flwr.propagation.central import Similarity, label_propagation
@@ -568,7 +569,10 @@ class ClosedFormClassifier(FedULClassifier):
         for turn in range(1 if is_certain else 1 + self.refinements):
             features, logits = features_and_logits(self.model_, points, rows, self._plan())
             if turn:
-                soft = posteriors(logits.double().numpy(), shares, prior)
+                scores = logits.double().numpy()
+                soft = posteriors(scores, shares, prior)
+                of_sets = scores[stated], shares[stated], prior, sets[stated]
+                soft[stated] = posteriors_of_sets(*of_sets, np.zeros(len(priors)))
                 sums = soft_sums(features, soft, stated=False)
             else:
                 sums = soft_sums(features[stated], shares[stated], stated=True)

@@ -54,6 +54,7 @@ from fedul_flwr.data.types import (
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.federated.payload import ANY, TEXT, Part, Parts, only_when
+from fedul_flwr.learning.closed_form import posteriors, posteriors_of_sets
 
 if TYPE_CHECKING:
     from fedul_flwr.learning.task import Batches, Round
@@ -110,12 +111,39 @@ class PointShares(NamedTuple):
     shares : ``(n, K)``, class shares among which a point is drawn: a label's one-hot row, those of
         its set, or equal ones of the classes that are possible; a row of zeros says nothing.
     stated : ``(n,)``, whether a row is that of a label or of a set.
+    sets : ``(n,)``, numbers of the points' sets; ``None`` for labels.
+    drawn : ``(M,)``, how uncertain the number of a class's points is in each set: its variance
+        relative to that of points drawn by the class shares.
     """
 
     inputs: Inputs
     points: Ints
     shares: Floats
     stated: Bools
+    sets: Ints | None = None
+    drawn: Floats = np.zeros(0)
+
+    @classmethod
+    def of_sets(cls, sets: UnlabeledSets, shares: Floats, drawn: Floats) -> PointShares:
+        """Of the points of sets with class shares ``(M, K)``."""
+        every = np.ones(len(sets.points), bool)
+        return cls(sets.inputs, sets.points, shares[sets.sets], every, sets.sets, drawn)
+
+    def posteriors(
+        self,
+        logits: Floats,
+        prior: Floats | None,
+        chosen: Bools | None = None,
+        *,
+        alone: bool = False,
+    ) -> Floats:
+        """Soft labels of points (all, or those ``chosen``) by a model for the class priors
+        ``prior``: those of a set add up to its class shares, unless each point is ``alone``."""
+        rows = np.ones(len(self.points), bool) if chosen is None else chosen
+        shares = self.shares[rows]
+        if self.sets is None or alone:
+            return posteriors(logits, shares, prior)
+        return posteriors_of_sets(logits, shares, prior, self.sets[rows], self.drawn)
 
 
 _ALIKE = (
@@ -361,9 +389,19 @@ class UnlabeledSetData(ClientData):
 
     def point_shares(self) -> PointShares:
         """Class shares of each point's set, of the points that it learns from."""
-        sets = self.sets
-        shares = sets.priors[sets.sets]
-        return PointShares(sets.inputs, sets.points, shares, np.ones(len(shares), bool))
+        return PointShares.of_sets(self.sets, self.sets.priors, self.drawn)
+
+    @property
+    def drawn(self) -> Floats:
+        """``(M,)``, variance of the number of a class's points in each set, of those that it learns
+        from, relative to that of points drawn by the set's class shares.
+
+        Shares are of whole sets: of points held out a part of the variance of drawing is left.
+        """
+        settings = self.settings
+        aside = settings[AdmissionSettings].heldout_fraction if settings.holds_out else 0.0
+        sizes = np.bincount(self.sets.sets, minlength=len(self.share_variances))
+        return np.asarray(aside + sizes * self.share_variances)
 
     @property
     def share_variances(self) -> Floats:

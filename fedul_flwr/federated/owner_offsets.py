@@ -69,3 +69,11 @@ def offset_of(
     shares = client.point_shares()
     assert len(points) == len(shares.points)  # all points of sets have class shares
     return reference.offset(Seen.of(features, shares.shares))
+
+
+def less_offset(
+    client: Any, reference: Reference, features: NDArray[np.float32], points: Ints
+) -> NDArray[np.float32]:
+    """Features ``(n, V, d)`` of these points without the offset, in their type."""
+    offset = offset_of(client, reference, features, points)
+    return (features - offset).astype(features.dtype)

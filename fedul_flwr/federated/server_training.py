@@ -92,7 +92,7 @@ class ServerTrainer:
         load_arrays(self.model, arrays)
         data, plan = self._data, sums_plan(self._settings)
         rng = stream(self._settings.seed, "server views")
-        features, _ = features_of_views(self.model, data.inputs, data.points, plan, rng)
+        features = features_of_views(self.model, data.inputs, data.points, plan, rng)
         return soft_sums(features, np.eye(self._num_classes)[data.labels], stated=True)
 
     def patch_sums(self, side: int) -> Floats:

@@ -10,7 +10,6 @@ from fedul_flwr.lazy import door
 if TYPE_CHECKING:
     from fedul_flwr.learning.batch_statistics import *
     from fedul_flwr.learning.batches import *
-    from fedul_flwr.learning.closed_form import *
     from fedul_flwr.learning.consistency import *
     from fedul_flwr.learning.device import *
     from fedul_flwr.learning.disjoint import *
@@ -31,7 +30,6 @@ _MODULES = {
     "batch_statistics": "norm_statistics num_statistic_batches statistic_names",
     "batches": "bag_batches fix_mix_batches num_batches paired_batches "
     "point_batches repeated_batches set_batches",
-    "closed_form": "posteriors",
     "consistency": "ConsistencyObjective MeanTeacherObjective fixmatch_loss "
     "uda_loss virtual_adversarial_loss",
     "device": "move_model release_freed_memory retain_freed_memory",

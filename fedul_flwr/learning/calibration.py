@@ -112,7 +112,9 @@ def coverage_by_margin(gram: Floats, said: Floats, near: Floats) -> Floats:
 
     The first column is of the predicted class alone. Least squares as for the confusion matrix
     C = A⁻¹ B, of each margin its diagonal; made to grow with the margin (isotonic regression), as
-    it does but for chance. A class that no point has is always in its sets.
+    it does but for chance. Of a class about which sets say as much as n = 1 / (A⁻¹)_kk labels the
+    coverage is times n / (n + 1), as for conformal prediction by n labels (Vovk et al. 2005): a
+    class of few points is in all sets. One of no point, which is never predicted, is in none.
 
     Parameters
     ----------
@@ -126,7 +128,9 @@ def coverage_by_margin(gram: Floats, said: Floats, near: Floats) -> Floats:
     result = np.ones((len(gram), 1 + len(near)))
     grows = IsotonicRegression(y_min=0, y_max=1)
     every = np.concatenate([said[None], near])[:, present][:, :, present]
-    for row, curve in zip(present, np.einsum("ij,gji->ig", inverse, every), strict=True):
+    labels = 1 / np.diag(inverse)
+    curves = np.einsum("ij,gji->ig", inverse, every) * (labels / (labels + 1))[:, None]
+    for row, curve in zip(present, curves, strict=True):
         result[row] = grows.fit_transform(np.arange(len(curve)), curve)
     return result
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 
 from fedul_flwr.arrays import Bools, Floats, Ints
 from fedul_flwr.errors import UserError
@@ -26,6 +27,10 @@ ABSENT = -1e4
 """Bias of a class that no point has."""
 EM_STEPS = 50
 """Steps in which a client finds its class shares."""
+SINKHORN_STEPS = 100
+"""Most steps in which posteriors come to add up to what is stated of their set."""
+LEAST_SCORE = -50.0
+"""Least logarithm of a posterior relative to the largest of its point, in that."""
 LEAST_SHARE = 1e-12
 """Relative size of eigenvalues and of class masses that count as 0."""
 ROUNDING = 1e-14
@@ -145,6 +150,60 @@ def posteriors(logits: NDArray[np.floating], shares: Floats, prior: Floats | Non
             scores -= np.log(prior)
     scores = np.exp(scores - scores.max(axis=1, keepdims=True))
     return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+
+
+def posteriors_of_sets(
+    logits: NDArray[np.floating],
+    shares: Floats,
+    prior: Floats | None,
+    sets: Ints,
+    drawn: Floats,
+) -> Floats:
+    """Posteriors ``(n, K)`` as :func:`posteriors` that add up to what is stated of each set.
+
+    A set of n points with class shares r has n r_k points of class k. So its logits are moved by a
+    number for each class such that the posteriors of its points add up to n r (Sinkhorn and Knopp
+    1967: the joint distribution with these sums that is nearest to the posteriors). Where counts
+    are uncertain only a part 1 / (1 + drawn) of each step is made (Chizat et al. 2018).
+
+    Parameters
+    ----------
+    logits, shares, prior : as of :func:`posteriors`.
+    sets : ``(n,)``, numbers of the points' sets, below M.
+    drawn : ``(M,)``, variance of the number of points of a class in each set, relative to that of
+        n points drawn by its class shares; 0 for exact shares of all points.
+
+    Examples
+    --------
+    A set of two points, one of each class. Posteriors 0.9 and 0.5 of class 0 become 0.75 and 0.25,
+    whose odds, 3 and 1/3, have the same ratio as 9 and 1:
+
+    >>> logits = np.log([[0.9, 0.1], [0.5, 0.5]])
+    >>> even, one_set = np.full((2, 2), 0.5), np.zeros(2, int)
+    >>> posteriors_of_sets(logits, even, even[0], one_set, np.zeros(1))[:, 0].round(6).tolist()
+    [0.75, 0.25]
+    """
+    weights = np.ones(shares.shape[1]) if prior is None else prior
+    odds = np.divide(shares, weights, out=np.zeros(shares.shape), where=weights > 0)
+    with np.errstate(divide="ignore"):
+        scores = np.asarray(logits, np.float64) + np.log(odds)
+    scores -= scores.max(axis=1, keepdims=True)
+    # However sure the model is, a class that is possible stays within reach.
+    plain = np.where(odds > 0, np.exp(np.maximum(scores, LEAST_SCORE)), 0.0)
+    members = csr_matrix(
+        (np.ones(len(sets)), (sets, np.arange(len(sets)))), (len(drawn), len(sets))
+    )
+    wanted, part = members @ shares, 1 / (1 + drawn[:, None])
+    factors = np.ones(wanted.shape)
+    for _ in range(SINKHORN_STEPS):
+        rows = (plain * factors[sets]).sum(axis=1, keepdims=True)
+        sums = members @ (plain / rows)
+        before = factors
+        factors = np.divide(wanted, sums, out=np.zeros(sums.shape), where=sums > 0) ** part
+        if np.allclose(factors, before, rtol=1e-6, atol=0):
+            break
+    soft = plain * factors[sets]
+    return np.asarray(soft / soft.sum(axis=1, keepdims=True))
 
 
 def posteriors_by_em(

@@ -467,16 +467,16 @@ def features_of_views(
     points: NDArray[np.int64],
     plan: LocalPlan,
     rng: np.random.Generator,
-) -> tuple[NDArray[np.float32], Tensor]:
-    """Features ``(n, V, d)`` of points and of a view of each, and outputs ``(n, K)`` of points.
+) -> NDArray[np.float32]:
+    """Features ``(n, V, d)`` of points and of a view of each.
 
     The view is drawn by ``plan.augment``, with which V is 2; ``flip`` mirrors every image.
     """
-    features, logits = features_and_logits(model, stored, points, plan)
+    features = extract_features(model, stored, points, plan)
     if plan.augment == "none":
-        return features[:, None], logits
+        return features[:, None]
     views = cast(Draws, _Always()) if plan.augment == "flip" else rng
-    return np.stack([features, extract_features(model, stored, points, plan, views)], 1), logits
+    return np.stack([features, extract_features(model, stored, points, plan, views)], 1)
 
 
 def extract_features(

@@ -23,7 +23,7 @@ from fedul_flwr.learning.closed_form import (
     default_shrinkage,
     fit_gaussians,
     linear_head,
-    posteriors,
+    posteriors_of_sets,
     shrunk_spectrum,
     soft_sums,
 )
@@ -261,8 +261,9 @@ def test_given_closed_form_then_its_page_has_the_products_head() -> None:
     )
     for ours, its in zip(head, of_page, strict=True):
         np.testing.assert_allclose(its, ours, rtol=1e-9)
-    soft = posteriors(x @ head[0].T + head[1], shares, pi)
-    np.testing.assert_allclose(page.posteriors(x, shares, *of_page), soft, rtol=1e-9)
+    sets = np.arange(9).repeat(10)
+    soft = posteriors_of_sets(x @ head[0].T + head[1], shares, pi, sets, np.zeros(9))
+    np.testing.assert_allclose(page.posteriors(x, shares, sets, *of_page), soft, rtol=1e-5)
     refined = linear_head(fit_gaussians(soft_sums(x, soft, stated=False)), pi)
     for ours, its in zip(refined, page.head(*page.client_sums(x, soft, False)), strict=True):
         np.testing.assert_allclose(its, ours, rtol=1e-9)

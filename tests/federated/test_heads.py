@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedul_flwr.arrays import Floats
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.messages import HEAD, OF, PRIOR, SUMS
 from fedul_flwr.federated.stages import heads
-from fedul_flwr.federated.stages.heads import HeadNoise, check_sums
+from fedul_flwr.federated.stages.heads import HeadNoise, RecentArrays, check_sums
 from fedul_flwr.learning.closed_form import SoftSums, soft_sums
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.strategies.closed_form import LabelsClient, SetsClient
@@ -441,3 +442,21 @@ def test_given_features_without_end_then_the_client_says_so(settings: Settings) 
     content.arrays = {name: np.full_like(a, np.inf) for name, a in content.arrays.items()}
     with refuses("model-not-finite", UserError):
         client.on_phase(HEAD, content)
+
+
+def test_results_are_computed_once_for_the_same_parts() -> None:
+    recent, calls = RecentArrays(100), []
+
+    def compute() -> Floats:
+        calls.append(1)
+        return np.full(6, len(calls), float)  # 48 bytes
+
+    def asked(*parts: str | Floats) -> float:
+        return float(recent.of(compute, *parts)[0])
+
+    one = np.arange(4.0)
+    assert asked("a", one) == asked("a", one.copy()) == 1
+    # Another word, other bytes, the same bytes as another array.
+    assert [asked("b", one), asked("a", one + 1), asked("a", one.reshape(2, 2))] == [2, 3, 4]
+    assert asked("a", one.reshape(2, 2)) == 4
+    assert asked("a", one) == 5  # two fit

@@ -95,7 +95,8 @@ def test_owners_with_offsets_learn_what_they_share(tmp_path: Path) -> None:
 
 
 def test_test_points_at_clients_are_shifted_too(tmp_path: Path) -> None:
-    options = {"data": "digits", "clients": 4, "shift": "noise:0.4", "partition": "dirichlet"}
+    few = {"partition": "dirichlet", "dirichlet": {"alpha": 0.2}}
+    options = {"data": "digits", "clients": 5, "shift": "moved:2", **few}
     about = run(tmp_path, "auto", **options).summary["personal"]
     assert about["kind"] == "offset"
     assert about["measured_on"] == "test points"

@@ -84,7 +84,16 @@ def _of_sets(labels: Any, size: int) -> Any:
     return shares
 
 
-def test_a_class_without_points_is_in_every_set() -> None:
+@pytest.mark.parametrize(("labels", "margin"), [(8, np.inf), (10, 0.0)])
+def test_a_class_of_few_points_is_in_every_set(labels: int, margin: float) -> None:
+    """All n points right are a coverage of n / (n + 1): 8/9 is below 0.9, and 10/11 above."""
+    shares = np.eye(2)[[0] * labels + [1] * 100]
+    gram = shares.T @ shares
+    coverage = coverage_by_margin(gram, gram, near_the_top(shares, 5 * shares))
+    assert margins_for(coverage, 0.9).tolist() == [margin, 0.0]
+
+
+def test_a_class_without_points_is_in_no_set_but_where_it_is_predicted() -> None:
     shares, logits = np.array([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]), np.eye(3)[:2]
     gram, said = shares.T @ shares, shares.T @ np.eye(3)[logits.argmax(axis=1)]
     coverage = coverage_by_margin(gram, said, near_the_top(shares, logits))

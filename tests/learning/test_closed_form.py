@@ -16,6 +16,7 @@ from fedul_flwr.learning.closed_form import (
     linear_head,
     posteriors,
     posteriors_by_em,
+    posteriors_of_sets,
     soft_sums,
     sums_size,
 )
@@ -154,6 +155,37 @@ def test_posteriors_are_among_the_shares_of_a_point() -> None:
     # A model for other priors says the same of the points once these are divided out.
     prior = np.array([0.6, 0.3, 0.1])
     np.testing.assert_allclose(posteriors(logits + np.log(3 * prior), shares, prior), expected)
+
+
+def test_posteriors_of_a_set_add_up_to_its_stated_counts() -> None:
+    rng = np.random.default_rng(0)
+    sets, priors = rng.permutation(np.arange(90) % 3), np.eye(3) / 2 + 1 / 6
+    priors[0] = [0.4, 0.6, 0]
+    logits, shares = rng.normal(size=(90, 3)) * [1, 1, 500], priors[sets]  # as sure as it may be
+    prior = np.array([0.2, 0.5, 0.3])
+    soft = posteriors_of_sets(logits, shares, prior, sets, np.zeros(3))
+    np.testing.assert_allclose(soft.sum(axis=1), 1)
+    assert (soft[sets == 0, 2] == 0).all()
+    for m in range(3):
+        np.testing.assert_allclose(soft[sets == m].sum(axis=0), 30 * priors[m], rtol=1e-3)
+    # Within a set odds are those of the posteriors, but for one factor for each pair of classes.
+    plain = posteriors(logits, shares, prior)
+    ours, theirs = (np.log(of[sets == 0][:, :2]) for of in (soft, plain))
+    assert np.ptp(ours[:, 0] - ours[:, 1] - theirs[:, 0] + theirs[:, 1]) < 1e-9
+
+
+def test_posteriors_of_a_set_follow_uncertain_counts_in_part() -> None:
+    rng = np.random.default_rng(0)
+    logits, sets, prior = rng.normal(size=(40, 2)), np.zeros(40, int), np.full(2, 0.5)
+    shares = np.tile([0.9, 0.1], (40, 1))
+    means = [
+        posteriors_of_sets(logits, shares, prior, sets, np.array([drawn]))[:, 0].mean()
+        for drawn in (0.0, 1.0, 1e9)
+    ]
+    # Exact counts, counts that are worth as much as the posteriors, and nothing known.
+    assert means[0] == pytest.approx(0.9, abs=1e-5)
+    assert means[2] == pytest.approx(posteriors(logits, shares, prior)[:, 0].mean(), abs=1e-6)
+    assert min(means[0], means[2]) < means[1] < max(means[0], means[2])
 
 
 def test_class_shares_of_a_client_follow_from_its_points_and_labels() -> None:

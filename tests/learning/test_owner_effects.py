@@ -53,7 +53,7 @@ def dense(features: list[Floats], shares: list[Floats], ratio: float) -> tuple[f
     regular = r.T @ inverse @ r + np.eye(r.shape[1])
     right = r.T @ inverse @ (x - mean)
     fit = np.linalg.solve(regular, right)
-    rest = np.einsum("nd,nm,md->d", x - mean, inverse, x - mean) - (fit * right).sum(axis=0)
+    rest = np.einsum("if,ij,jf->f", x - mean, inverse, x - mean) - (fit * right).sum(axis=0)
     beside = np.linalg.slogdet(covariance)[1] + np.linalg.slogdet(regular)[1]
     return float(-((len(x) - r.shape[1]) * np.log(rest) + beside).sum() / 2), fit
 

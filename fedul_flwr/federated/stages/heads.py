@@ -8,8 +8,10 @@ head so far. With secure sums they travel in fixed point under masks, else each 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from logging import WARNING
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,7 +56,6 @@ from fedul_flwr.learning.closed_form import (
     default_shrinkage,
     fit_gaussians,
     head_of_spectrum,
-    posteriors,
     posteriors_by_em,
     shrunk_spectrum,
     soft_sums,
@@ -66,7 +67,7 @@ from fedul_flwr.secure.session import FEWEST
 from fedul_flwr.secure.words import FIXED, FIXED_BITS
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from fedul_flwr.learning.plan import LocalPlan
 
@@ -108,13 +109,16 @@ def client_sums(client: Any, content: Content) -> Floats:
     chosen = points.stated if stated else points.shares.any(axis=1)
     shares = points.shares[chosen]
     features, logits = features_of(client, content.arrays, points.inputs, points.points[chosen])
-    soft = shares if stated else posteriors(logits.double().numpy(), shares, prior)
-    rest = ~points.stated[chosen]
     # With noise a point's soft label must not depend on other points.
-    if rest.any() and not settings[HeadSettings].epsilon:
-        counts, of_rest = shares[~rest].sum(axis=0), logits[rest].double().numpy()
-        soft[rest] = posteriors_by_em(of_rest, counts, prior, features.shape[-1])
-    if not settings[HeadSettings].epsilon:
+    alone = settings[HeadSettings].epsilon > 0
+    soft = shares
+    if not stated:
+        soft = points.posteriors(logits, prior, chosen, alone=alone)
+    rest = ~points.stated[chosen]
+    if rest.any() and not alone:
+        counts = shares[~rest].sum(axis=0)
+        soft[rest] = posteriors_by_em(logits[rest], counts, prior, features.shape[-1])
+    if not alone:
         return soft_sums(features, soft, stated=stated).flat()
     noise = HeadNoise(settings)
     spender(client.node)("sums for heads", noise.mu_squared)
@@ -123,26 +127,68 @@ def client_sums(client: Any, content: Content) -> Floats:
 
 def features_of(
     client: Any, arrays: Arrays, inputs: Inputs, points: Ints
-) -> tuple[NDArray[np.float32], Tensor]:
+) -> tuple[NDArray[np.float32], Floats]:
     """Features ``(n, V, d)`` of a client's points and views of them, and logits ``(n, K)``, by a
-    model from the server."""
+    model from the server.
+
+    All heads of a run that trains nothing are of the same features, which stay in memory.
+    """
     from fedul_flwr.learning.local import features_of_views, load_arrays
 
-    head = head_names(client.settings, client.data.model_shape, client.num_classes)
-    arrays, reference = owner_offsets.taken_out(client, arrays, head[0])
+    weight, bias = head_names(client.settings, client.data.model_shape, client.num_classes)
+    arrays, reference = owner_offsets.taken_out(client, arrays, weight)
     try:
         load_arrays(client.model, arrays)
     except ValueError as error:
         raise UserError(f"The server's model is another one: {error}.", "model-mismatch") from None
-    check_body(client, arrays, head)
+    check_body(client, arrays, (weight, bias))
     rng = stream(client.settings.seed, "views", client.node.partition_id)  # the same in each sum
     plan = sums_plan(client.settings)
-    features, logits = features_of_views(client.model, inputs, points, plan, rng)
-    if reference is None:
-        return features, logits
-    offset = owner_offsets.offset_of(client, reference, features, points)
-    moved = logits.new_tensor(arrays[head[0]].astype(np.float64) @ offset)
-    return (features - offset).astype(features.dtype), logits - moved
+
+    def features() -> NDArray[np.float32]:
+        return features_of_views(client.model, inputs, points, plan, rng)
+
+    if find_method(client.settings.method).updates or len(inputs.shape) == 2:
+        computed = features()
+    else:
+        body = (arrays[name] for name in sorted(arrays.keys() - {weight, bias}))
+        views = plan.augment, client.settings.seed, client.node.partition_id
+        computed = _recent.of(features, repr(views), inputs[points], *body)
+    if reference is not None:
+        computed = owner_offsets.less_offset(client, reference, computed, points)
+    logits = computed[:, 0].astype(np.float64) @ arrays[weight].T.astype(np.float64) + arrays[bias]
+    return computed, logits
+
+
+class RecentArrays:
+    """Results of the last calls, by all that they depend on; the oldest go beyond a size."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._arrays: OrderedDict[bytes, NDArray[Any]] = OrderedDict()
+
+    def of(self, compute: Callable[[], NDArray[Any]], *parts: str | NDArray[Any]) -> NDArray[Any]:
+        """``compute()``, or what it gave for the same parts before, which nobody may write to."""
+        digest = sha256()
+        for part in parts:
+            form = part if isinstance(part, str) else f"{part.dtype} {part.shape}"
+            digest.update(form.encode())
+            if not isinstance(part, str):
+                digest.update(np.ascontiguousarray(part).data)
+        key = digest.digest()
+        if key not in self._arrays:
+            made = compute()
+            made.flags.writeable = False
+            self._arrays[key] = made
+        self._arrays.move_to_end(key)
+        result = self._arrays[key]
+        while sum(array.nbytes for array in self._arrays.values()) > self._most_bytes:
+            self._arrays.popitem(last=False)
+        return result
+
+
+_recent = RecentArrays(128 * 2**20)
+"""Features of clients that this process answers for."""
 
 
 def sums_plan(settings: RunConfig) -> LocalPlan:

@@ -129,10 +129,10 @@ class AtClient(ClientStage):
         summed = points.stated if is_first else points.shares.any(axis=1)  # as for the head
         features, whole = features_of(client, model, points.inputs, points.points[summed])
         features, shares = features[points.stated[summed]], points.shares[points.stated]
-        logits, soft = whole.double().numpy()[points.stated[summed]], shares
+        logits, soft = whole[points.stated[summed]], shares
         if not is_first:
             before = features[:, 0] @ arrays[_WEIGHT].T.astype(np.float64) + arrays[_BIAS]
-            soft = posteriors(before, shares, prior)
+            soft = points.posteriors(before, prior, points.stated)
         one = LeaveOneOut.of_arrays(arrays, float(numbers(content, _PART)[0]))
         weight = model[names[0]].astype(np.float64)
         left_out = one.logits(features, soft, weight, stated=is_first)
@@ -148,9 +148,9 @@ class AtClient(ClientStage):
             correction = moved_by_others(moved, arrays[_UNSURE].astype(np.float64), one.gram)
             left_out += correction
         self._keep(number, shares, left_out, left_out - logits)
-        has_sets = len(client.data.share_variances) > 0
-        drawn = self._drawn(client.data.sets.sets) if has_sets else 0.0
-        return shares, left_out, posteriors(left_out, shares, prior), correction, drawn
+        drawn = 0.0 if points.sets is None else float(points.drawn[points.sets].sum())
+        after = points.posteriors(left_out, prior, points.stated)
+        return shares, left_out, after, correction, drawn
 
     def _keep(
         self, number: int, shares: Floats, logits: Floats, moved: Floats | None = None
