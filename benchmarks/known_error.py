@@ -109,6 +109,9 @@ def measure(quick: bool) -> Outcome:
     for method, columns in of_methods.items():
         if columns:
             outcome.bars += _bars(method, columns)
+            outcome.figures[method] = {
+                label: [list(_choice(run)) for run in runs] for label, runs in columns
+            }
     outcome.bars += _costs(next(iter(_columns(quick=True)))[1], quick=quick)
     return outcome
 

@@ -183,6 +183,7 @@ def posteriors_of_sets(
     >>> posteriors_of_sets(logits, even, even[0], one_set, np.zeros(1))[:, 0].round(6).tolist()
     [0.75, 0.25]
     """
+    shares = shares / shares.sum(axis=1, keepdims=True)  # those of a file within a tolerance
     weights = np.ones(shares.shape[1]) if prior is None else prior
     odds = np.divide(shares, weights, out=np.zeros(shares.shape), where=weights > 0)
     with np.errstate(divide="ignore"):
