@@ -86,6 +86,7 @@ class LabeledData(ClientData):
         folder = self.folder
         if folder is None:
             points = open_labeled_points(self.setup, self.node.partition_id)
+            points = replace(points, inputs=self.shifted(points.inputs))
             return replace(points, inputs=self.standardized(points.inputs, points.points))
         if self.settings[SupervisedSettings].steps == "sets":
             raise kit.UserError(

@@ -27,6 +27,7 @@ NAMES = (
     "deployed_round",
     "closed_form",
     "known_error",
+    "owners_differ",
     "scale",
     "gpu",
 )

@@ -142,6 +142,16 @@ class HeadSettings(Settings):
     """How far eigenvalues of the classes' covariance are pulled to their mean. `auto` follows from
     the numbers of features and of points, and from how well class shares tell classes apart."""
 
+    owners_differ: Annotated[
+        Literal["off", "auto"],
+        only_with("method", "closed-form"),
+        only_with("closed-form.sum", "masked"),
+        only_without("closed-form.epsilon", code=UNPROTECTED, why="one more sum has no noise"),
+        only_with("personal", "off"),
+    ] = "off"
+    """With `auto` each client takes out of its features what they are off by, beside its class
+    shares, as far as owners differ at all; that stays with it (docs/owners-differ.md)."""
+
     epsilon: Annotated[float, Field(ge=0), ONE_MESSAGE, only_with("closed-form.sum", "masked")] = (
         0.0
     )

@@ -59,6 +59,58 @@ def starts_from_names(source: str) -> bool:
     return is_function(source) or bool(name_texts(source))
 
 
+IMAGE_SHIFTS = ("brightness", "contrast", "blur", "noise", "moved")
+VECTOR_SHIFTS = ("scale", "offset", "noise")
+"""Kinds of `shift` that images and vectors have."""
+
+
+class Shift(NamedTuple):
+    """A parsed `shift`: kind, strength, and the share of clients whose points differ."""
+
+    kind: str
+    strength: float
+    share: float = 1.0
+
+    @classmethod
+    def parse(cls, text: str) -> Shift:
+        """Of ``kind:strength`` or ``kind:strength:share``.
+
+        Raises
+        ------
+        ValueError
+            With the reason.
+
+        Examples
+        --------
+        >>> Shift.parse("blur:1.5:0.3")
+        Shift(kind='blur', strength=1.5, share=0.3)
+        """
+        kind, *rest = text.split(":")
+        kinds = dict.fromkeys((*IMAGE_SHIFTS, *VECTOR_SHIFTS))
+        try:
+            strength, share = map(float, [*rest, "1"][:2])
+        except ValueError:
+            strength = share = 0.0
+        if kind not in kinds or len(rest) not in (1, 2) or not 0 < strength <= MOST_SHIFT:
+            raise ValueError(
+                "must be kind:strength or kind:strength:share, as brightness:0.5, of a strength "
+                f"above 0, {MOST_SHIFT} at most, and a kind among {', '.join(kinds)}"
+            )
+        if not 0 < share <= 1:
+            raise ValueError("the share of clients must be above 0, and 1 at most")
+        return cls(kind, strength, share)
+
+
+MOST_SHIFT = 50
+"""Largest strength: e^50 times a float32 of usual size is a float32."""
+
+
+def _shift(text: str) -> str:
+    if text:
+        Shift.parse(text)
+    return text
+
+
 PartitionName = Literal[
     "iid",
     "dirichlet",
@@ -189,6 +241,18 @@ class DataSettings(Settings):
     points_per_client: Annotated[int, Field(ge=0), SIMULATED, NEW_SPLIT] = 0
     """Keep only this many points per client (simulation); 0 keeps all. `majority`, `majority-mild`
     and `imbalanced` draw them in their class proportions, before any class runs out."""
+    shift: Annotated[
+        str,
+        AfterValidator(_shift),
+        SIMULATED,
+        only_without("features", why="features are computed once for all clients"),
+    ] = ""
+    """Let points look different at each client of a simulation, as `brightness:0.5` does: kind,
+    strength and, after another colon, the share of clients that differ. Each has a draw from the
+    seed, within the strength. Images: `brightness` (a part of white), `contrast` (a factor up to
+    e^strength), `blur` (pixels), `noise` (a part of white), `moved` (pixels). Vectors: `scale` (of
+    each column a factor up to e^strength, as another unit is), `offset` and `noise` (parts of a
+    column's deviation). Test data stay as they are, but where the error at a client is measured."""
     validation_fraction: Annotated[float, Field(ge=0, lt=1), NEW_SPLIT] = 0.2
     """Fraction of the training data, with labels, that selects the best round at the server."""
     server_fraction: Annotated[float, Field(ge=0, lt=1), NEW_SPLIT] = 0.0

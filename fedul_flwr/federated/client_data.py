@@ -28,6 +28,7 @@ from fedul_flwr.data.columns import Columns, parse_columns
 from fedul_flwr.data.safe_files import make_folder, save_arrays
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_priors import SetCheck, alikeness, check_sets
+from fedul_flwr.data.shift import shifted
 from fedul_flwr.data.split import label_scenario, open_partly_labeled_points, open_unlabeled_sets
 from fedul_flwr.data.standardize import (
     MEANS,
@@ -219,6 +220,11 @@ class ClientData:
         described = self.setup.get("columns")
         return table_options(self.settings, parse_columns(described) if described else None)
 
+    def shifted(self, inputs: Inputs) -> Inputs:
+        """A simulation's ``inputs`` as setting `shift` lets them look at this client."""
+        node, of = self.node, self.settings
+        return shifted(inputs, of.shift, of.seed, node.partition_id, node.num_partitions, inputs)
+
     def standardized(self, inputs: Inputs, points: Ints) -> Inputs:
         """``inputs`` as setting `standardize` says, for a client with rows ``points`` of them."""
         kind = self.settings.standardize
@@ -352,7 +358,8 @@ class UnlabeledSetData(ClientData):
     def _open_sets(self) -> UnlabeledSets:
         folder = self.folder
         if folder is None:
-            return open_unlabeled_sets(self.setup, self.node.partition_id)
+            sets = open_unlabeled_sets(self.setup, self.node.partition_id)
+            return replace(sets, inputs=self.shifted(sets.inputs))
         self.node.expect_format(self.settings.method, SET_FORMATS)
         from fedul_flwr.data.local_data import load_unlabeled_sets
 
@@ -511,6 +518,7 @@ class PartlyLabeledData(ClientData):
         folder = self.folder
         if folder is None:
             points = open_partly_labeled_points(self.setup, self.node.partition_id)
+            points = replace(points, inputs=self.shifted(points.inputs))
         else:
             points = self.load_points(folder)
         points = replace(points, inputs=self.standardized(points.inputs, points.points))

@@ -361,6 +361,7 @@ STAGES = (
     f"{_HERE}.agreement:Agreement",
     f"{_HERE}.class_priors:ClassPriors",
     f"{_HERE}.filters:Filters",
+    f"{_HERE}.owners_differ:OwnersDiffer",
     f"{_HERE}.heads:Heads",
     f"{_HERE}.server_training:ServerTraining",
     f"{_HERE}.plateau:Plateau",

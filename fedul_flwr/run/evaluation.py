@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from logging import INFO
 from typing import Any
 
@@ -22,7 +23,7 @@ from fedul_flwr.data.run_files.parts import Measured
 from fedul_flwr.data.run_files.records import best_line, refuse_other_keys
 from fedul_flwr.data.run_files.run import BEST_MODEL, HAS_STATE, TEMPERATURE, TRAINED_FOR, Run
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import UNLABELED, LabeledPoints, PointArrays, Source
+from fedul_flwr.data.types import UNLABELED, Inputs, LabeledPoints, PointArrays, Source
 from fedul_flwr.learning.calibration import fit_temperature
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from fedul_flwr.learning.plan import local_plan
@@ -105,13 +106,17 @@ class Evaluator:
         return np.asarray(logits.double().numpy())
 
     def error_in_shares(
-        self, arrays: Mapping[str, NDArray[np.generic]], counts: Ints
+        self,
+        arrays: Mapping[str, NDArray[np.generic]],
+        counts: Ints,
+        inputs: Inputs | None = None,
     ) -> float | None:
         """Percent of test points that a model gets wrong, weighed by a client's class shares.
 
         Parameters
         ----------
         counts : ``(K,)``, the client's points of each class.
+        inputs : the test points as they look at the client; by default as they are.
 
         Returns
         -------
@@ -120,7 +125,8 @@ class Evaluator:
         present = counts > 0
         if not len(self.test.points) or not present.any():
             return None
-        logits = self.logits(arrays, self.test)
+        test = self.test if inputs is None else replace(self.test, inputs=inputs)
+        logits = self.logits(arrays, test)
         matrix = confusion(self.test.labels, logits.argmax(axis=1), logits.shape[1])
         if (matrix.sum(axis=1)[present] == 0).any():
             return None

@@ -22,6 +22,7 @@ from fedul_flwr.data.local_data import client_folders
 from fedul_flwr.data.partition import set_aside, without_sample
 from fedul_flwr.data.safe_files import composed
 from fedul_flwr.data.seeds import derived_seed
+from fedul_flwr.data.shift import require_fit, shifted
 from fedul_flwr.data.sources import read_source, source_directory
 from fedul_flwr.data.split import (
     LabelTruth,
@@ -34,7 +35,7 @@ from fedul_flwr.data.split import (
 )
 from fedul_flwr.data.standardize import ScaledInputs, Scaling, SharedScaling
 from fedul_flwr.data.tables import TableOptions
-from fedul_flwr.data.types import UNLABELED, LabeledPoints, Source, class_counts
+from fedul_flwr.data.types import UNLABELED, Inputs, LabeledPoints, Source, class_counts
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.find import feature_source
 from fedul_flwr.federated.client_data import scaling_of, table_options
@@ -129,6 +130,7 @@ class ServerData:
         if self.folder is None:
             why = "a simulation needs a data set or client-data"
             raise setting_error("dataset", "none", why, "data-set-missing")
+        require_fit(settings.shift, self.shape.input_shape)
         split = build_split(self.folder, num_clients, settings)
         if find_method(settings.method).data == "unlabeled-sets":
             refuse_empty_sets(split.clients, settings)
@@ -141,6 +143,14 @@ class ServerData:
             client_names=self._client_names(split, settings),
         )
 
+    def test_at(self, client: int, settings: RunConfig) -> Inputs | None:
+        """Test points as they look at a client of a simulation, if they look otherwise there."""
+        if not settings.shift or self.source is None or self.num_clients is None:
+            return None
+        source, count = self.source, self.num_clients
+        test, train = source.test.inputs, source.train.inputs
+        return shifted(test, settings.shift, settings.seed, client, count, train)
+
     def _client_names(self, split: Split, settings: RunConfig) -> tuple[str, ...]:
         """Names of the clients of a natural partition: their values of its column."""
         if settings.partition != "natural" or self.source is None:
@@ -150,9 +160,10 @@ class ServerData:
 
     def without_split(self, settings: RunConfig) -> ServerData:
         """A copy without a federation, for clients with their own data."""
-        if settings.client_data:
-            why = "it is for simulations, and these clients have their own data"
-            raise setting_error("client-data", settings.client_data, why, "setting-for-simulations")
+        for key in ("client-data", "shift"):
+            if value := settings.value(key):
+                why = "it is for simulations, and these clients have their own data"
+                raise setting_error(key, value, why, "setting-for-simulations")
         return self._with_validation(settings)
 
     def _with_validation(self, settings: RunConfig) -> ServerData:

@@ -425,7 +425,8 @@ def _finish(
         data.complete(report)
         if evaluator is None or report.class_counts is None:
             return None
-        return evaluator.error_in_shares(arrays, np.array(report.class_counts, dtype=np.int64))
+        counts = np.array(report.class_counts, dtype=np.int64)
+        return evaluator.error_in_shares(arrays, counts, data.test_at(client, strategy.settings))
 
     run = Finished(grid, recorder.run, name, number, error)
     of_ours: dict[str, Any] = {}

@@ -23,6 +23,7 @@ SLOW = {
     "many_clients",
     "matching_step",
     "method_cost",
+    "owners_differ",
     "propagation",
     "round_memory",
     "scale",

@@ -220,6 +220,7 @@ class Summary(BaseModel):
     known_error_interval: list[float] | None = None
     known_confusion: list[list[float]] | None = None
     known_from: str = ""
+    owners_differ: float | None = None
     misfits: int | None = None
     misfitting_clients: list[int] = Field(default_factory=list)
     start_test_error: float | None = None

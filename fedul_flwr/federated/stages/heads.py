@@ -31,6 +31,7 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.split import label_scenario
 from fedul_flwr.data.types import Content, Inputs, InputShape, Value, count, numbers
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, TooFewLeftError, UserError
+from fedul_flwr.federated import owner_offsets
 from fedul_flwr.federated.members import ClientRegistry
 from fedul_flwr.federated.messages import (
     HEAD,
@@ -134,11 +135,12 @@ def features_of(
     """
     from fedul_flwr.learning.local import features_of_views, load_arrays
 
+    weight, bias = head_names(client.settings, client.data.model_shape, client.num_classes)
+    arrays, reference = owner_offsets.taken_out(client, arrays, weight)
     try:
         load_arrays(client.model, arrays)
     except ValueError as error:
         raise UserError(f"The server's model is another one: {error}.", "model-mismatch") from None
-    weight, bias = head_names(client.settings, client.data.model_shape, client.num_classes)
     check_body(client, arrays, (weight, bias))
     rng = stream(client.settings.seed, "views", client.node.partition_id)  # the same in each sum
     plan = sums_plan(client.settings)
@@ -152,6 +154,8 @@ def features_of(
         body = (arrays[name] for name in sorted(arrays.keys() - {weight, bias}))
         views = plan.augment, client.settings.seed, client.node.partition_id
         computed = _recent.of(features, repr(views), inputs[points], *body)
+    if reference is not None:
+        computed = owner_offsets.less_offset(client, reference, computed, points)
     logits = computed[:, 0].astype(np.float64) @ arrays[weight].T.astype(np.float64) + arrays[bias]
     return computed, logits
 
@@ -521,7 +525,8 @@ class AtServer(ServerStage):
             try:
                 collect = self.strategy.sums.collect
                 size = sums_size(classes, features)
-                total, left = collect(grid, turn, clients, size, model, values)
+                sent = {**model, **owner_offsets.beside(self.strategy)}
+                total, left = collect(grid, turn, clients, size, sent, values)
             except TooFewLeftError as error:
                 raise too_few(error) from error
             number = len(left)
@@ -597,7 +602,8 @@ class Heads(Stage):
         """Sums in fixed point."""
         if not settings.sums_heads:
             return {}
-        first = Sum.of(_SAYS, _OFTEN, encoding=IN_TWO_PARTS)
+        beside = owner_offsets.arrays_of(settings)
+        first = Sum.of(_SAYS, _OFTEN, encoding=IN_TWO_PARTS, beside=beside)
         again = replace(first, undisturbed=False)  # not in every run
         return {HEADS[0]: first, **dict.fromkeys(HEADS[1:], again)}
 

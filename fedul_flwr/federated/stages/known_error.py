@@ -26,6 +26,7 @@ from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Content, count, numbers
 from fedul_flwr.errors import TooFewLeftError, UserError
+from fedul_flwr.federated import owner_offsets
 from fedul_flwr.federated.client import names_of, weight_type
 from fedul_flwr.federated.messages import PRIOR, to_arrays
 from fedul_flwr.federated.nodes import ClientRef
@@ -218,7 +219,8 @@ class AtServer(ServerStage):
             if head is None:
                 return []
             beside, about = self._beside(head, round.number)
-            arrays, values = {**arrays, **beside}, {**values, **about}
+            moved = owner_offsets.beside(self.strategy)
+            arrays, values = {**arrays, **beside, **moved}, {**values, **about}
         made = self._judged(round.grid, clients, arrays, values)
         if made is not None:
             log(INFO, "Round %s: error %s.", round.number, in_words(made, self.settings))
@@ -413,7 +415,9 @@ class KnowsError(Stage):
         beside = frozenset({_CONFUSION})
         of_misfits = Sum.of(far, at_end, encoding=FIXED, beside=beside)
         return {
-            OF_ERRORS: Sum.of(says, often, encoding=FIXED, beside=_BESIDE),
+            OF_ERRORS: Sum.of(
+                says, often, encoding=FIXED, beside=_BESIDE | owner_offsets.arrays_of(settings)
+            ),
             OF_MISFITS: of_misfits,
             OF_FARTHEST: replace(of_misfits, undisturbed=False),  # only where some are far
         }

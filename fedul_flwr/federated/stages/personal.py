@@ -22,15 +22,22 @@ from fedul_flwr.data.safe_files import load_arrays_of, save_arrays
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.split import label_scenario
 from fedul_flwr.data.types import Content, OwnPoints
+from fedul_flwr.federated import owner_offsets
 from fedul_flwr.federated.client_data import file_of
 from fedul_flwr.federated.grid import run_phase
 from fedul_flwr.federated.messages import LEARNED, PERSONAL
 from fedul_flwr.federated.stage import ClientStage, Finished, ServerStage, Stage, clients_at_end
+from fedul_flwr.federated.stages.heads import head_names
+from fedul_flwr.federated.stages.owners_differ import own_biases
 
 if TYPE_CHECKING:
     from torch import nn
 
     from fedul_flwr.learning.plan import LocalPlan
+
+
+OFFSET = "offset"
+"""Kind of models whose biases are an owner's."""
 
 
 class AtClient(ClientStage):
@@ -61,14 +68,17 @@ class AtServer(ServerStage):
         strategy, settings = self.strategy, self.settings
         arrays = run.directory.load_model(run.model)[0]
         clients = clients_at_end(strategy, run.grid)
-        content = Content(arrays, {"round": run.round})
+        beside = owner_offsets.beside(strategy)
+        if kind_of(settings) == OFFSET and not beside:  # owners do not differ
+            return {}
+        content = Content({**arrays, **beside}, {"round": run.round})
         nodes = {client.node_id: content for client in clients}
         phase = run_phase(run.grid, nodes, PERSONAL, settings.round_timeout)
         for client in clients:
             if client.node_id in phase.failures:
                 log(WARNING, "%s has no personal model: %s", client, phase.failures[client.node_id])
         about: dict[str, Any] = {
-            "kind": settings.personal,
+            "kind": kind_of(settings),
             "round": run.round,
             "failures": len(phase.failures),
             "bytes_up": phase.bytes_up,
@@ -115,14 +125,14 @@ def _compared(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 class Personal(Stage):
-    """With setting `personal`."""
+    """With setting `personal`, and where owners' offsets are taken out of their points."""
 
     server, client = AtServer, AtClient
 
     @classmethod
     def is_on(cls, settings: RunConfig) -> bool:
         """Unless it is off."""
-        return settings.personal != "off"
+        return kind_of(settings) != "off"
 
     @classmethod
     def fits(cls, settings: RunConfig, model: nn.Module) -> None:
@@ -145,6 +155,12 @@ class Personal(Stage):
             raise setting_error("personal", "head", why, "setting-needs-labels")
 
 
+def kind_of(settings: RunConfig) -> str:
+    """Which part of a client's model is its own: as setting `personal` says, or biases that follow
+    from what its points are off by."""
+    return OFFSET if owner_offsets.are_taken_out(settings) else settings.personal
+
+
 def make_personal(client: Any, content: Content) -> None:
     """Make the client's personal model, and write it with what is known of both models.
 
@@ -161,19 +177,25 @@ def make_personal(client: Any, content: Content) -> None:
     from fedul_flwr.learning.personal import own_head, own_statistics
     from fedul_flwr.learning.plan import local_plan
 
-    kind, plan = client.settings.personal, local_plan(client.settings)
+    kind, plan = kind_of(client.settings), local_plan(client.settings)
     points, model = _points(client), client.model
-    load_arrays(model, content.arrays)
+    arrays, reference = content.arrays, None
+    if kind == OFFSET:
+        weight = head_names(client.settings, client.data.model_shape, client.num_classes)[0]
+        arrays, reference = owner_offsets.taken_out(client, arrays, weight)
+    load_arrays(model, arrays)
     before = _error(model, points, plan)
     if kind == "head" and not points.missing:
         rng = stream(client.settings.seed, "personal-folds", client.node.partition_id)
         made = own_head(model, points, plan, rng)
     elif kind == "norm" and len(points.points):
         made = own_statistics(model, points, plan)
+    elif reference is not None:
+        made = Made(own_biases(client, arrays, reference))
     else:
         made = Made({})
     # Statistics of the model were overwritten, too.
-    load_arrays(model, {**content.arrays, **made.arrays})
+    load_arrays(model, {**arrays, **made.arrays})
     about = {
         "personal": kind,
         "round": content.values["round"],
