@@ -392,14 +392,18 @@ class KnowsError(Stage):
     def is_on(cls, settings: RunConfig) -> bool:
         """Where models are judged on points that they have not learned from, and in sums.
 
-        Noise would need a part of the budget.
+        Noise would need a part of the budget. Points without a label take over in a refinement what
+        labels say, and no label can be taken out of them again.
         """
         method = find_method(settings.method)
         noise = settings.makes_heads and settings[HeadSettings].epsilon > 0
         noise |= any(stage.noises and stage.is_on(settings) for stage in all_stages(settings))
         if noise or settings.evaluate == "local":
             return False
-        return settings.holds_out if method.updates else settings.sums_heads and not method.head
+        if method.updates:
+            return settings.holds_out
+        refined = method.data != "unlabeled-sets" and settings[HeadSettings].refinements > 0
+        return settings.sums_heads and not method.head and not refined
 
     @classmethod
     def sums(cls, settings: RunConfig) -> Mapping[str, Sum]:
