@@ -129,7 +129,7 @@ def _columns(quick: bool) -> Iterator[tuple[str, Path, str, dict[str, Any]]]:
     if not quick and (cifar := data_folder("cifar10")):
         of_features = {"features": EXTRACTOR, **shared}
         for split, options in splits:
-            yield FEATURES, some_of(cifar, 8_000, 2_000), split, {**of_features, **options}
+            yield FEATURES, some_of(cifar, 20_000, 2_000), split, {**of_features, **options}
     if not quick and (xrays := data_folder("covid_xray_224")):
         of_xrays = {"clients": 5, "image_size": 32, "fedul": {"num_sets": 6}, "partition": "iid"}
         yield XRAYS, xrays, "IID", of_xrays
